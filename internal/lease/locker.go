@@ -1,0 +1,361 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Register is where locks live: one value per item. Implementations read and
+// write the store directly (never a search index) and never repeat a Put by
+// themselves.
+type Register interface {
+	// Get returns the stored value, or [ErrAbsent].
+	Get(ctx context.Context, item string) ([]byte, error)
+	// Put overwrites the value; created says that there was none before, as the
+	// store itself answered.
+	Put(ctx context.Context, item string, value []byte) (created bool, err error)
+	// Delete removes the value; one that is already gone is no error.
+	Delete(ctx context.Context, item string) error
+}
+
+var (
+	// ErrAbsent says that there is no value.
+	ErrAbsent = errors.New("no lock")
+	// ErrLost says that the lock is not ours (any more).
+	ErrLost = errors.New("the lock is lost")
+	// ErrSlow says that reading and writing took longer than the bound W that
+	// all contenders share, so this turn was given up.
+	ErrSlow = errors.New("the turn was given up: read and write took longer than the lock's guard allows")
+)
+
+// HeldError says who holds an item. It is data, not a failure: the item is left
+// for a later cycle.
+type HeldError struct {
+	Item   string
+	Holder Lock
+	Age    time.Duration
+}
+
+// Error names item, holder and age.
+func (e *HeldError) Error() string {
+	run := ""
+	if e.Holder.RunID > 0 {
+		run = fmt.Sprintf(", run %d", e.Holder.RunID)
+	}
+	return fmt.Sprintf("item %s is locked by %q (%s%s) since %s", e.Item, e.Holder.ID, e.Holder.Phase, run, e.Age.Round(time.Second))
+}
+
+// Contended reports whether err means that somebody else is at the item, as
+// opposed to a store that does not answer.
+func Contended(err error) bool {
+	var held *HeldError
+	return errors.As(err, &held) || errors.Is(err, ErrLost) || errors.Is(err, ErrSlow)
+}
+
+// Options make a [Locker]. All durations are used as given; the caller applies
+// defaults.
+type Options struct {
+	Register Register
+	// Driver is written into every lock.
+	Driver string
+	// StaleThreshold is the age at which a lock no longer keeps others out.
+	StaleThreshold time.Duration
+	// Guard plus JitterMin is the bound W on read and write together; Guard
+	// plus a random time from JitterMin to JitterMax is the wait before verify.
+	Guard, JitterMin, JitterMax time.Duration
+	// CleanUp bounds what is still done after the context was cancelled.
+	CleanUp time.Duration
+	// Now is the local, monotonic clock; ServerNow is the store's clock, by
+	// which staleness is judged.
+	Now, ServerNow func() time.Time
+	// Rand returns a number in [0, 1).
+	Rand func() float64
+	// NewID returns a fresh UUID.
+	NewID func() string
+	// Note is told what is worth a line in the log: a stale or malformed lock
+	// that is taken over. Nil is allowed.
+	Note func(item, what string)
+}
+
+// Locker takes locks by write-then-verify. The rule it keeps, and on which
+// mutual exclusion rests: (a) from just before the read to the end of the write
+// no more than W passes, else the turn is given up; (b) after the write it
+// waits at least W, then verifies by a direct read; (c) the holder verifies
+// again right before output ([Lease.Verify]).
+type Locker struct{ o Options }
+
+// New makes a locker.
+func New(o Options) *Locker {
+	if o.Note == nil {
+		o.Note = func(string, string) {}
+	}
+	return &Locker{o: o}
+}
+
+// Attempt is the end of one acquisition: a lease or an error.
+type Attempt struct {
+	Item  string
+	Lease *Lease
+	Err   error
+}
+
+// parallel bounds the requests that one locker has under way at once.
+const parallel = 16
+
+// Acquire takes one lock; see [Locker.AcquireAll].
+func (l *Locker) Acquire(ctx context.Context, item string) (*Lease, error) {
+	a := l.AcquireAll(ctx, []string{item})[0]
+	return a.Lease, a.Err
+}
+
+// AcquireAll takes the locks of all items at once, with one wait for all, and
+// returns one attempt per item, in the order of items. Contention is a
+// [*HeldError], [ErrLost] or [ErrSlow]; see [Contended]. Whatever was written
+// and is not returned as a lease has been taken back, also when ctx ends.
+func (l *Locker) AcquireAll(ctx context.Context, items []string) []Attempt {
+	attempts := make([]Attempt, len(items))
+	each(len(items), func(i int) {
+		attempts[i].Item = items[i]
+		attempts[i].Lease, attempts[i].Err = l.claim(ctx, items[i])
+	})
+	if !anyLease(attempts) {
+		return attempts
+	}
+	jitter := l.o.JitterMin + time.Duration(l.o.Rand()*float64(l.o.JitterMax-l.o.JitterMin))
+	waited := sleep(ctx, l.o.Guard+jitter)
+	each(len(items), func(i int) {
+		a := &attempts[i]
+		if a.Err != nil {
+			return
+		}
+		err := waited
+		if err == nil {
+			err = a.Lease.Verify(ctx)
+		}
+		if err != nil {
+			l.takeBack(ctx, a.Lease, false)
+			a.Lease, a.Err = nil, err
+		}
+	})
+	return attempts
+}
+
+// claim reads and, where nobody holds the item, writes a fresh lock.
+func (l *Locker) claim(ctx context.Context, item string) (*Lease, error) {
+	bound := l.o.Guard + l.o.JitterMin
+	start := l.o.Now()
+	raw, err := l.o.Register.Get(ctx, item)
+	absent := errors.Is(err, ErrAbsent)
+	if err != nil && !absent {
+		return nil, err
+	}
+	if !absent {
+		if err := l.mayTakeOver(item, raw); err != nil {
+			return nil, err
+		}
+	}
+	lock := Lock{ID: l.o.NewID(), TS: l.o.ServerNow(), Phase: Pending, Driver: l.o.Driver}
+	value, err := lock.Encode()
+	if err != nil {
+		return nil, err
+	}
+	left := bound - l.o.Now().Sub(start)
+	if left <= 0 {
+		return nil, ErrSlow
+	}
+	lease := &Lease{locker: l, item: item, lock: lock}
+	wctx, cancel := context.WithTimeout(ctx, left)
+	created, err := l.o.Register.Put(wctx, item, value)
+	cancel()
+	slow := l.o.Now().Sub(start) > bound
+	switch {
+	case err != nil:
+		l.takeBack(ctx, lease, true)
+		if slow || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return nil, fmt.Errorf("%w (%w)", ErrSlow, err)
+		}
+		return nil, err
+	case slow:
+		l.takeBack(ctx, lease, false)
+		return nil, ErrSlow
+	case absent && !created: // somebody wrote between our read and our write
+		l.takeBack(ctx, lease, false)
+		return nil, ErrLost
+	}
+	return lease, nil
+}
+
+// mayTakeOver returns a [*HeldError] when the stored value is a fresh lock.
+func (l *Locker) mayTakeOver(item string, raw []byte) error {
+	held, err := Decode(raw)
+	if err != nil {
+		l.o.Note(item, "the stored lock cannot be understood, it is overwritten: "+err.Error())
+		return nil
+	}
+	now := l.o.ServerNow()
+	if held.Fresh(now, l.o.StaleThreshold) {
+		return &HeldError{Item: item, Holder: held, Age: now.Sub(held.TS)}
+	}
+	l.o.Note(item, fmt.Sprintf("the stored lock %q is stale or dated ahead (%s, %s), it is taken over", held.ID, held.Phase, held.TS.UTC().Format(time.RFC3339)))
+	return nil
+}
+
+// takeBack removes what was written for lease if it is still there. A write
+// whose answer was lost may land later, so it is looked for twice.
+func (l *Locker) takeBack(ctx context.Context, lease *Lease, lostAnswer bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.CleanUp)
+	defer cancel()
+	found, err := lease.release(ctx)
+	if lostAnswer && !found && sleep(ctx, l.o.Guard) == nil {
+		_, err = lease.release(ctx)
+	}
+	if err != nil {
+		l.o.Note(lease.item, "a lock could not be taken back, it goes stale by itself: "+err.Error())
+	}
+}
+
+// Lease is a lock that was verified to be ours.
+type Lease struct {
+	locker *Locker
+	item   string
+	lock   Lock
+}
+
+// ID returns the lock's id.
+func (l *Lease) ID() string { return l.lock.ID }
+
+// Item returns the item that is locked.
+func (l *Lease) Item() string { return l.item }
+
+// Verify reads the store and returns an error that matches [ErrLost] when the
+// lock is gone, somebody else's or stale. Ask it right before every output.
+func (l *Lease) Verify(ctx context.Context) error {
+	held, err := l.read(ctx)
+	if errors.Is(err, ErrAbsent) {
+		return fmt.Errorf("%w: it is gone", ErrLost)
+	}
+	if err != nil {
+		return err
+	}
+	if held.ID != l.lock.ID {
+		return fmt.Errorf("%w: %q holds it now", ErrLost, held.ID)
+	}
+	if !held.Fresh(l.locker.o.ServerNow(), l.locker.o.StaleThreshold) {
+		return fmt.Errorf("%w: it went stale", ErrLost)
+	}
+	return nil
+}
+
+// Handover writes the dispatched runs into the lock, whatever stands there: by
+// the rule nobody else can have won. A phase that a run has already set to
+// running stays running. It is tried three times.
+func (l *Lease) Handover(ctx context.Context, runs ...Run) error {
+	return retried(ctx, l.locker.o.Guard, func() error {
+		next := l.lock
+		held, err := l.read(ctx)
+		switch {
+		case err == nil && held.ID == l.lock.ID:
+			next = held
+		case err != nil && !errors.Is(err, ErrAbsent) && !errors.Is(err, ErrMalformed):
+			return err
+		}
+		for _, r := range runs {
+			next = next.WithRun(r)
+		}
+		next.TS = l.locker.o.ServerNow()
+		value, err := next.Encode()
+		if err != nil {
+			return err
+		}
+		if _, err := l.locker.o.Register.Put(ctx, l.item, value); err != nil {
+			return err
+		}
+		l.lock = next
+		return nil
+	})
+}
+
+// Release deletes the lock if it is still ours; one that is gone or somebody
+// else's is left alone. It is tried three times; the stale threshold is the
+// backstop. Call it with a context that survives cancellation.
+func (l *Lease) Release(ctx context.Context) error {
+	return retried(ctx, l.locker.o.Guard, func() error {
+		_, err := l.release(ctx)
+		return err
+	})
+}
+
+func (l *Lease) release(ctx context.Context) (found bool, err error) {
+	held, err := l.read(ctx)
+	switch {
+	case err == nil && held.ID == l.lock.ID:
+		return true, l.locker.o.Register.Delete(ctx, l.item)
+	case err == nil, errors.Is(err, ErrAbsent), errors.Is(err, ErrMalformed):
+		return false, nil //nolint:nilerr // what is not ours needs no release
+	}
+	return false, err
+}
+
+func (l *Lease) read(ctx context.Context) (Lock, error) {
+	raw, err := l.locker.o.Register.Get(ctx, l.item)
+	if err != nil {
+		return Lock{}, err
+	}
+	held, err := Decode(raw)
+	if err != nil {
+		// somebody wrote rubbish over it; for Verify that is a lost lock
+		return Lock{}, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return held, nil
+}
+
+func anyLease(attempts []Attempt) bool {
+	for _, a := range attempts {
+		if a.Err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// each runs f(0) … f(n-1) side by side and waits for all.
+func each(n int, f func(int)) {
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for i := range n {
+		g.Go(func() error { f(i); return nil })
+	}
+	_ = g.Wait()
+}
+
+// sleep waits for d and returns nil, or ctx's error when that ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// retried runs f up to three times with pause between the tries.
+func retried(ctx context.Context, pause time.Duration, f func() error) error {
+	var err error
+	for try := range 3 {
+		if try > 0 {
+			if sleep(ctx, min(pause, time.Second)) != nil {
+				break
+			}
+		}
+		if err = f(); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
