@@ -1,0 +1,176 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// answer is a response to be: a JSON body, or none when body is nil.
+type answer struct {
+	status int
+	body   any
+}
+
+func ok(body any) answer { return answer{http.StatusOK, body} }
+
+// refuse is Jira's error document.
+func refuse(status int, texts ...string) answer {
+	return answer{status, map[string]any{"errorMessages": texts, "errors": map[string]string{}}}
+}
+
+func noIssue() answer {
+	return refuse(http.StatusNotFound, "Issue does not exist or you do not have permission to see it.")
+}
+
+func notAuthenticated() answer {
+	return refuse(http.StatusUnauthorized, "Client must be authenticated to access this resource.")
+}
+
+// PlantedHeader marks an answer that shows what AddHistory or BreakIssue
+// planted, so that a check against the official description lets it pass.
+const PlantedHeader = "X-Sim-Planted"
+
+// loginReason is the header that tells an anonymous answer from a real one.
+const loginReason = "X-Seraph-LoginReason"
+
+type anonymousKey struct{}
+
+// anonymous reports whether a request is treated as nobody's.
+func anonymous(r *http.Request) bool { return r.Context().Value(anonymousKey{}) != nil }
+
+// ServeHTTP answers one request.
+func (j *Jira) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	h := w.Header()
+	h.Set("Date", j.now().UTC().Format(http.TimeFormat))
+	h.Set("Cache-Control", "no-cache, no-store, no-transform")
+	email, token, basic := r.BasicAuth()
+	good := basic && email == j.email && token == j.token
+	switch {
+	case j.switches.AuthMode == AuthAnonymous200:
+		h.Set(loginReason, "AUTHENTICATED_FAILED")
+		r = r.WithContext(context.WithValue(r.Context(), anonymousKey{}, true))
+	case !good:
+		h.Set("Www-Authenticate", `OAuth realm="`+j.base+`"`)
+		if basic {
+			h.Set(loginReason, "AUTHENTICATED_FAILED")
+		}
+		write(w, notAuthenticated())
+		return
+	default:
+		h.Set(loginReason, "OK")
+		if !j.switches.NoAccountHeader {
+			h.Set("X-AAccountId", j.self)
+		}
+	}
+	if j.prefix != "" {
+		http.StripPrefix(j.prefix, j.mux).ServeHTTP(w, r)
+		return
+	}
+	j.mux.ServeHTTP(w, r)
+}
+
+// access says what a route gives an anonymous caller.
+type access int
+
+const (
+	open     access = iota // the handler decides
+	loggedIn               // 401
+	hidden                 // 404, as for something that does not exist
+)
+
+// Routes returns "METHOD /path/{wildcard}" of every operation that is served.
+func (j *Jira) Routes() []string { return slices.Clone(j.patterns) }
+
+func (j *Jira) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	handle := func(pattern string, a access, f func(*http.Request) answer) {
+		method, path, _ := strings.Cut(pattern, " ")
+		pattern = method + " /rest/api/3" + path
+		j.patterns = append(j.patterns, pattern)
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case a == loggedIn && anonymous(r):
+				write(w, notAuthenticated())
+			case a == hidden && anonymous(r):
+				write(w, noIssue())
+			default:
+				j.planted = false
+				a := f(r)
+				if j.planted {
+					w.Header().Set(PlantedHeader, "true")
+				}
+				write(w, a)
+			}
+		})
+	}
+	handle("GET /search/jql", open, j.searchGet)
+	handle("POST /search/jql", open, j.searchPost)
+	handle("POST /search/approximate-count", open, j.approximateCount)
+	handle("POST /issue/bulkfetch", open, j.bulkFetch)
+	handle("POST /changelog/bulkfetch", loggedIn, j.bulkChangelogs)
+	handle("GET /issue/{issue}", hidden, j.getIssue)
+	handle("GET /issue/{issue}/changelog", hidden, j.getChangelog)
+	handle("GET /issue/{issue}/comment", hidden, j.getComments)
+	handle("POST /issue/{issue}/comment", hidden, j.postComment)
+	handle("GET /issue/{issue}/properties", hidden, j.getProperties)
+	handle("GET /issue/{issue}/properties/{key}", hidden, j.getProperty)
+	handle("PUT /issue/{issue}/properties/{key}", hidden, j.putProperty)
+	handle("DELETE /issue/{issue}/properties/{key}", hidden, j.deleteProperty)
+	handle("GET /myself", loggedIn, j.myself)
+	handle("GET /mypermissions", open, j.myPermissions)
+	handle("GET /serverInfo", open, j.serverInfo)
+	handle("GET /status", open, j.getStatuses)
+	handle("GET /status/{status}", open, j.getStatus)
+	handle("GET /project/{project}/role", loggedIn, j.getRoles)
+	handle("GET /project/{project}/role/{role}", loggedIn, j.getRole)
+	handle("GET /user/groups", loggedIn, j.userGroups)
+	handle("GET /user/permission/search", loggedIn, j.permissionSearch)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		j.unknown = append(j.unknown, r.Method+" "+r.URL.Path)
+		write(w, answer{http.StatusNotFound, map[string]any{
+			"message": "null for uri: " + j.base + r.URL.Path, "status-code": http.StatusNotFound,
+		}})
+	})
+	return mux
+}
+
+// write sends an answer as JSON.
+func write(w http.ResponseWriter, a answer) {
+	if a.body == nil {
+		w.WriteHeader(a.status)
+		return
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(a.body); err != nil {
+		http.Error(w, "sim: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json;charset=UTF-8")
+	w.WriteHeader(a.status)
+	_, _ = w.Write(b.Bytes())
+}
+
+// badPayload is Jira's answer to a body that is not what it asks for.
+const badPayload = "Invalid request payload. Refer to the REST API documentation and try again."
+
+// decode reads a request's JSON document and reports whether it is one;
+// unknown members are not tolerated.
+func decode(r *http.Request, into any) bool {
+	dec := json.NewDecoder(io.LimitReader(r.Body, maxBody))
+	dec.DisallowUnknownFields()
+	if dec.Decode(into) != nil {
+		return false
+	}
+	_, err := dec.Token()
+	return errors.Is(err, io.EOF)
+}
