@@ -1,0 +1,312 @@
+package jira
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/fullsend/poll-action/internal/dispatch"
+	"github.com/fullsend/poll-action/internal/lease"
+	"github.com/fullsend/poll-action/internal/poll"
+)
+
+// DriverType is the name of the input driver in configuration and locks.
+const DriverType = "jira-poll"
+
+// InputOptions configure the jira-poll input driver; the caller applies
+// defaults.
+type InputOptions struct {
+	// Name tells several drivers of one configuration apart.
+	Name string
+	// Repo is the target repository, "owner/repo".
+	Repo string
+	// Queries are JQL conditions, each checked by [CheckQuery]; none means all
+	// issues that the account sees.
+	Queries []string
+	// M is how many issues with something pending one cycle looks at.
+	M int
+	// ScanLimit bounds the issues that one discovery reads, ScanWindow how long
+	// ago they were updated at most.
+	ScanLimit  int
+	ScanWindow time.Duration
+	// FirstPollWindow bounds first sight of an issue (0: no bound), ReplayWindow
+	// how far back a checkpoint is believed.
+	FirstPollWindow, ReplayWindow time.Duration
+	// MaxEvents bounds the events of one issue in one cycle.
+	MaxEvents int
+	// RestrictedComments: comments that not everybody may see are read too.
+	RestrictedComments bool
+	// StaleThreshold is the age at which a lock no longer keeps others out.
+	StaleThreshold time.Duration
+	// IntN returns a random number in [0, n).
+	IntN func(n int) int
+}
+
+// Input is the jira-poll input driver.
+type Input struct {
+	client *Client
+	state  *State
+	o      InputOptions
+}
+
+// NewInput makes the driver.
+func NewInput(c *Client, s *State, o InputOptions) *Input {
+	return &Input{client: c, state: s, o: o}
+}
+
+// Name implements [poll.Input].
+func (in *Input) Name() string { return in.o.Name }
+
+// QueryError says that Jira refuses a query: the configuration is wrong.
+type QueryError struct {
+	// Index is the query's place in the configuration.
+	Index int
+	JQL   string
+	Err   error
+}
+
+// Error names the query and what Jira said.
+func (e *QueryError) Error() string {
+	return fmt.Sprintf("jira refuses query %d (%s): %v", e.Index+1, quoted(e.JQL), e.Err)
+}
+
+// Unwrap returns Jira's answer.
+func (e *QueryError) Unwrap() error { return e.Err }
+
+const (
+	// searchPage is how many issues are asked for at once. Jira may give fewer.
+	searchPage = 100
+	// wideEvery: one discovery in so many reads on to the end of the scan
+	// window, so that what fell behind the settled pages is found.
+	wideEvery = 12
+	// maxBaselinePages bounds a baseline at a million issues.
+	maxBaselinePages = 10_000
+)
+
+// Discover implements [poll.Input]. An idle site costs one request per query.
+func (in *Input) Discover(ctx context.Context) (poll.Discovery, error) {
+	s := &scan{in: in, since: in.client.ServerNow().Add(-in.o.ScanWindow), wide: in.o.IntN(wideEvery) == 0, limit: in.o.ScanLimit, seen: map[string]bool{}}
+	if err := s.all(ctx); err != nil {
+		return poll.Discovery{Scanned: len(s.seen), Notes: s.notes}, err
+	}
+	self, err := in.client.Self(ctx) // no request where a search answer named the account
+	if err != nil {
+		return poll.Discovery{Scanned: len(s.seen)}, err
+	}
+	d := poll.Discovery{Scanned: len(s.seen), Pending: len(s.pending), Held: s.held, Notes: s.notes}
+	// Among equals the last found come first: while there is a backlog, the
+	// first pages are then the last to become settled, so that reading goes on to
+	// where the backlog is.
+	slices.Reverse(s.pending)
+	slices.SortStableFunc(s.pending, func(a, b *Item) int { return a.ref.Waiting.Compare(b.ref.Waiting) })
+	chosen := s.pending[:min(len(s.pending), in.o.M)]
+	shared := &cycle{input: in, self: self, roles: &roles{client: in.client}}
+	if err := in.prefetch(ctx, chosen, &d); err != nil {
+		return d, err
+	}
+	for _, it := range chosen {
+		it.cycle = shared
+		d.Items = append(d.Items, it)
+	}
+	return d, nil
+}
+
+// prefetch reads the changelogs of all items at once. What the answer leaves out
+// is read issue by issue later.
+func (in *Input) prefetch(ctx context.Context, items []*Item, d *poll.Discovery) error {
+	if len(items) == 0 {
+		return nil
+	}
+	ids := make([]string, len(items))
+	for i, it := range items {
+		ids[i] = it.row.ID
+	}
+	started := in.client.ServerNow()
+	logs, err := in.client.changelogs(ctx, ids)
+	if err != nil {
+		if dispatch.ClassOf(err) == dispatch.Fatal || ctx.Err() != nil {
+			return err
+		}
+		d.Notes = append(d.Notes, "changelogs are read issue by issue, because the bulk request failed: "+err.Error())
+	}
+	for _, it := range items {
+		it.prefetched, it.readAt = logs[it.row.ID], started
+	}
+	return nil
+}
+
+// Baseline implements [poll.Baseliner]: everything that the queries find, with
+// no bound on age or number.
+func (in *Input) Baseline(ctx context.Context) ([]poll.Seed, error) {
+	s := &scan{in: in, wide: true, limit: -1, seen: map[string]bool{}, everything: true}
+	ceiling := poll.Checkpoint{At: in.client.ServerNow().Add(-safetyMargin)}
+	if err := s.all(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := in.client.Self(ctx); err != nil {
+		return nil, err
+	}
+	seeds := make([]poll.Seed, 0, len(s.pending))
+	for _, it := range s.pending {
+		seed := poll.Seed{Ref: it.ref}
+		if in.state.Peek(it.ref).Checkpoint.IsZero() {
+			seed.Checkpoint = ceiling
+		}
+		seeds = append(seeds, seed)
+	}
+	return seeds, nil
+}
+
+// CheckQuery asks Jira whether it takes the query, with one small search. The
+// error is a [*QueryError] when it does not.
+func (in *Input) CheckQuery(ctx context.Context, index int, jql string) error {
+	query, _, err := searchQuery(jql, in.client.ServerNow().Add(-in.o.ScanWindow))
+	if err != nil {
+		return err
+	}
+	var page searchPageAnswer
+	return queryError(index, jql, in.client.ask(ctx, "/rest/api/3/search/jql", map[string]any{
+		"jql": query, "maxResults": 1, "fields": []string{"id"},
+	}, &page))
+}
+
+// scan is one walk over all queries' pages.
+type scan struct {
+	in         *Input
+	since      time.Time
+	wide       bool
+	everything bool // settled issues too
+	limit      int  // -1: none
+	seen       map[string]bool
+	pending    []*Item
+	held       int
+	notes      []string
+}
+
+// all walks all queries. Queries that Jira refuses are reported together.
+func (s *scan) all(ctx context.Context) error {
+	queries := s.in.o.Queries
+	if len(queries) == 0 {
+		queries = []string{""}
+	}
+	var refused []error
+	for i, jql := range queries {
+		err := s.query(ctx, jql)
+		var status *StatusError
+		if errors.As(err, &status) && status.Status == http.StatusBadRequest {
+			refused = append(refused, queryError(i, jql, err))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errors.Join(refused...)
+}
+
+func queryError(index int, jql string, err error) error {
+	if statusOf(err) == http.StatusBadRequest {
+		return &QueryError{Index: index, JQL: jql, Err: err}
+	}
+	return err
+}
+
+type searchPageAnswer struct {
+	Issues []json.RawMessage `json:"issues"`
+	Next   *string           `json:"nextPageToken"`
+	IsLast bool              `json:"isLast"`
+}
+
+// query walks one query's pages until one is wholly settled (or, in a wide scan
+// and in an order of the user's own, where that proves nothing, to the end).
+func (s *scan) query(ctx context.Context, jql string) error {
+	query, ownOrder, err := searchQuery(jql, s.since)
+	if err != nil {
+		return err
+	}
+	toEnd := s.wide || ownOrder
+	pages := maxPages
+	if s.limit < 0 { // a baseline takes in whole backlogs
+		pages = maxBaselinePages
+	}
+	repeated := newTokens(pages)
+	for token := ""; ; {
+		size := searchPage
+		if s.limit >= 0 {
+			size = min(size, s.limit-len(s.seen))
+		}
+		if size <= 0 {
+			s.notes = append(s.notes, fmt.Sprintf("scan_limit (%d issues) is reached; what was not read is left for a later cycle", s.limit))
+			return nil
+		}
+		in := map[string]any{
+			"jql": query, "maxResults": size, "properties": s.in.state.props.list(),
+			"fields": []string{"created", "updated", "reporter", "creator", "labels", "status", "project"},
+		}
+		if token != "" {
+			in["nextPageToken"] = token
+		}
+		var page searchPageAnswer
+		if err := s.in.client.ask(ctx, "/rest/api/3/search/jql", in, &page); err != nil {
+			return err
+		}
+		settled := true
+		for _, raw := range page.Issues {
+			settled = s.row(raw) && settled
+		}
+		last := page.IsLast || page.Next == nil || *page.Next == "" || len(page.Issues) == 0
+		if last || settled && !toEnd {
+			return nil
+		}
+		if err := repeated.next(*page.Next); err != nil {
+			return fmt.Errorf("search: %w", err)
+		}
+		token = *page.Next
+	}
+}
+
+// row takes in one issue of a page and reports whether it is settled.
+func (s *scan) row(raw json.RawMessage) (settled bool) {
+	row, err := decodeRow(raw)
+	if err != nil {
+		s.notes = append(s.notes, err.Error())
+		return true
+	}
+	if s.seen[row.ID] {
+		return true
+	}
+	s.seen[row.ID] = true
+	state := s.in.state.observe(row.ID, row.Properties)
+	it := &Item{row: row, ref: poll.Ref{ID: row.ID, Key: row.Key, URL: s.in.client.base + "/browse/" + row.Key, Waiting: row.Created}}
+	if !state.Checkpoint.IsZero() {
+		it.ref.Waiting = state.Checkpoint.At
+	}
+	if s.everything {
+		s.pending = append(s.pending, it)
+		return false
+	}
+	if !row.Updated.IsZero() && !row.Updated.After(state.Checkpoint.At) && len(state.Retry) == 0 {
+		return true
+	}
+	if s.isHeld(row) {
+		s.held++
+		return false
+	}
+	s.pending = append(s.pending, it)
+	return false
+}
+
+// isHeld reports whether the lock in the search row is fresh. The row may be
+// stale, so this only saves work: the lock itself is always read directly.
+func (s *scan) isHeld(row issueRow) bool {
+	raw := row.Properties[s.in.state.props.Lock]
+	if !present(raw) {
+		return false
+	}
+	lock, err := lease.Decode(raw)
+	return err == nil && lock.Fresh(s.in.client.ServerNow(), s.in.o.StaleThreshold)
+}

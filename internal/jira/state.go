@@ -1,0 +1,352 @@
+package jira
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fullsend/poll-action/internal/dispatch"
+	"github.com/fullsend/poll-action/internal/httpx"
+	"github.com/fullsend/poll-action/internal/lease"
+	"github.com/fullsend/poll-action/internal/poll"
+)
+
+// State keeps the coordination state of issues in their entity properties: it is
+// the lock's [lease.Register], the [poll.Checkpoints] and the journals. One
+// direct read of an issue brings all three properties, so the read that
+// verifies a lock also serves the [State.Load] that follows it.
+type State struct {
+	client *Client
+	props  Properties
+
+	mu   sync.Mutex
+	byID map[string]*record
+}
+
+// record is what is known of one issue's properties.
+type record struct {
+	peek poll.State
+	seen journalDoc
+	// fresh holds the properties of the last direct read until Load takes them.
+	fresh map[string]json.RawMessage
+}
+
+// NewState makes the state store of one target repository on one site.
+func NewState(c *Client, p Properties) *State {
+	return &State{client: c, props: p, byID: map[string]*record{}}
+}
+
+func (s *State) record(id string) *record {
+	r := s.byID[id]
+	if r == nil {
+		r = &record{seen: newJournalDoc()}
+		s.byID[id] = r
+	}
+	return r
+}
+
+// observe takes over what a search row says and returns it understood.
+func (s *State) observe(id string, props map[string]json.RawMessage) poll.State {
+	state, doc := s.decode(props)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.record(id)
+	r.peek, r.seen, r.fresh = state, doc, nil
+	return state
+}
+
+// Get reads the lock.
+func (s *State) Get(ctx context.Context, item string) ([]byte, error) {
+	props, err := s.client.properties(ctx, item, s.props.list()...)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.record(item).fresh = props
+	s.mu.Unlock()
+	if raw := props[s.props.Lock]; present(raw) {
+		return raw, nil
+	}
+	return nil, lease.ErrAbsent
+}
+
+// Put writes the lock, once: a write that is repeated could land twice.
+func (s *State) Put(ctx context.Context, item string, value []byte) (bool, error) {
+	s.forget(item)
+	return s.client.putProperty(httpx.Once(ctx), item, s.props.Lock, value)
+}
+
+// Delete removes the lock.
+func (s *State) Delete(ctx context.Context, item string) error {
+	s.forget(item)
+	return s.client.deleteProperty(ctx, item, s.props.Lock)
+}
+
+func (s *State) forget(item string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.record(item).fresh = nil
+}
+
+// Peek returns what the search said; it may be stale.
+func (s *State) Peek(item poll.Ref) poll.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.record(item.ID).peek
+}
+
+// Load returns checkpoint and journal as of the last direct read of the issue
+// since its lock was written, reading it where there was none.
+func (s *State) Load(ctx context.Context, item poll.Ref) (poll.State, error) {
+	s.mu.Lock()
+	props := s.record(item.ID).fresh
+	s.record(item.ID).fresh = nil
+	s.mu.Unlock()
+	if props == nil {
+		var err error
+		if props, err = s.client.properties(ctx, item.ID, s.props.list()...); err != nil {
+			return poll.State{}, err
+		}
+	}
+	state, doc := s.decode(props)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.record(item.ID).seen = doc
+	return state, nil
+}
+
+// Advance stores the checkpoint.
+func (s *State) Advance(ctx context.Context, item poll.Ref, to poll.Checkpoint) error {
+	value, err := json.Marshal(to.At.UTC().Format(time.RFC3339Nano))
+	if err != nil {
+		return fmt.Errorf("encode lastCheck: %w", err)
+	}
+	if _, err := s.client.putProperty(httpx.Repeatable(ctx), item.ID, s.props.LastCheck, value); err != nil {
+		return fmt.Errorf("store lastCheck: %w", err)
+	}
+	return nil
+}
+
+// Journal returns the issue's journal as of the last Load.
+func (s *State) Journal(item poll.Ref) poll.Journal { return &journal{state: s, id: item.ID} }
+
+// decode understands the properties as far as they can be understood; the rest
+// counts as absent and is noted.
+func (s *State) decode(props map[string]json.RawMessage) (poll.State, journalDoc) {
+	var state poll.State
+	now := s.client.ServerNow()
+	if raw := props[s.props.LastCheck]; present(raw) {
+		at, err := decodeLastCheck(raw)
+		switch {
+		case err != nil:
+			state.Notes = append(state.Notes, "the stored lastCheck cannot be understood and counts as absent: "+err.Error())
+		case at.After(now.Add(lease.MaxSkew)):
+			state.Notes = append(state.Notes, fmt.Sprintf("the stored lastCheck %s lies in the future and counts as absent", at.UTC().Format(time.RFC3339)))
+		default:
+			state.Checkpoint.At = at
+		}
+	}
+	doc := newJournalDoc()
+	if raw := props[s.props.Seen]; present(raw) {
+		var err error
+		if doc, err = decodeJournal(raw); err != nil {
+			state.Notes = append(state.Notes, "the stored journal (seen) cannot be understood and counts as absent: "+err.Error())
+		}
+	}
+	state.Keys = make(map[string]bool, len(doc.Keys))
+	for k := range doc.Keys {
+		state.Keys[k] = true
+	}
+	state.Retry = make(map[string]time.Time, len(doc.Retry))
+	for k, ms := range doc.Retry {
+		state.Retry[k] = time.UnixMilli(ms)
+	}
+	return state, doc
+}
+
+func present(raw json.RawMessage) bool { return len(raw) > 0 && !bytes.Equal(raw, []byte("null")) }
+
+// decodeLastCheck reads both forms: a JSON string, or an object with "ts".
+func decodeLastCheck(raw []byte) (time.Time, error) {
+	if len(raw) > maxProperty {
+		return time.Time{}, fmt.Errorf("%d bytes", len(raw))
+	}
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		var obj struct {
+			TS string `json:"ts"`
+		}
+		if json.Unmarshal(raw, &obj) != nil || obj.TS == "" {
+			return time.Time{}, fmt.Errorf("neither a time nor an object with ts: %s", quoted(string(raw)))
+		}
+		s = obj.TS
+	}
+	at, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s is no RFC 3339 time", quoted(s))
+	}
+	return at, nil
+}
+
+// journalDoc is the property "seen" (contract, section 4).
+type journalDoc struct {
+	V     int                 `json:"v"`
+	Keys  map[string]journal1 `json:"keys"`
+	Retry map[string]int64    `json:"retry,omitempty"`
+}
+
+// journal1 is one dispatched key: the event's time in Unix milliseconds and the
+// run's id, 0 for an order that was refused for good.
+type journal1 struct {
+	T   int64 `json:"t"`
+	Run int64 `json:"run"`
+}
+
+func newJournalDoc() journalDoc {
+	return journalDoc{V: 1, Keys: map[string]journal1{}, Retry: map[string]int64{}}
+}
+
+// maxKey bounds a dispatch key that is believed, in bytes.
+const maxKey = 1024
+
+// decodeJournal reads the journal; single entries that make no sense are
+// dropped, a document that makes none is an error.
+func decodeJournal(raw []byte) (journalDoc, error) {
+	doc := newJournalDoc()
+	if len(raw) > maxProperty {
+		return doc, fmt.Errorf("%d bytes", len(raw))
+	}
+	var wire struct {
+		V     json.RawMessage `json:"v"`
+		Keys  json.RawMessage `json:"keys"`
+		Retry json.RawMessage `json:"retry"`
+	}
+	if err := json.Unmarshal(raw, &wire); err != nil {
+		return doc, fmt.Errorf("not a JSON object: %s", quoted(string(raw)))
+	}
+	var v int
+	if json.Unmarshal(wire.V, &v) != nil || v != 1 {
+		return doc, fmt.Errorf("version %s is not 1", quoted(string(wire.V)))
+	}
+	for k, raw := range members(wire.Keys) {
+		var e journal1
+		if len(k) <= maxKey && json.Unmarshal(raw, &e) == nil && !bytes.Equal(raw, []byte("null")) {
+			doc.Keys[k] = e
+		}
+	}
+	for k, raw := range members(wire.Retry) {
+		var ms int64
+		if len(k) <= maxKey && json.Unmarshal(raw, &ms) == nil && ms > 0 && ms < maxUnixMilli {
+			doc.Retry[k] = ms
+		}
+	}
+	return doc, nil
+}
+
+// maxUnixMilli is the year 9999, the last that RFC 3339 can write.
+const maxUnixMilli = 253402300799999
+
+func members(raw json.RawMessage) map[string]json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(raw, &m) != nil {
+		return nil
+	}
+	return m
+}
+
+// encode writes the document within Jira's cap: the oldest keys go first, then
+// the oldest retries. Within the overlap that detection reads again there are
+// never that many.
+func (d journalDoc) encode() ([]byte, error) {
+	d.V = 1
+	raw, err := json.Marshal(d)
+	for err == nil && len(raw) > maxProperty && len(d.Keys)+len(d.Retry) > 0 {
+		excess := len(raw) - maxProperty
+		if len(d.Keys) > 0 {
+			dropOldest(d.Keys, excess, func(e journal1) int64 { return e.T })
+		} else {
+			dropOldest(d.Retry, excess, func(t int64) int64 { return t })
+		}
+		raw, err = json.Marshal(d)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode the journal: %w", err)
+	}
+	return raw, nil
+}
+
+// dropOldest removes the oldest entries of m that take up at least excess bytes.
+func dropOldest[V any](m map[string]V, excess int, at func(V) int64) {
+	keys := sortedKeys(m)
+	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(at(m[a]), at(m[b])) })
+	for _, k := range keys {
+		if excess <= 0 {
+			return
+		}
+		excess -= len(k) + 3 // quotes and colon; the value comes on top
+		delete(m, k)
+	}
+}
+
+// journal is one issue's journal.
+type journal struct {
+	state *State
+	id    string
+}
+
+// Begin implements [dispatch.Journal]; it costs no request.
+func (j *journal) Begin(_ context.Context, key string) (bool, error) {
+	j.state.mu.Lock()
+	defer j.state.mu.Unlock()
+	doc := j.state.record(j.id).seen
+	if _, again := doc.Retry[key]; again {
+		return true, nil
+	}
+	_, done := doc.Keys[key]
+	return !done, nil
+}
+
+// Commit implements [dispatch.Journal].
+func (j *journal) Commit(ctx context.Context, key string, at time.Time, r dispatch.Receipt) error {
+	return j.update(ctx, func(d journalDoc) {
+		d.Keys[key] = journal1{T: at.UnixMilli(), Run: r.RunID}
+		delete(d.Retry, key)
+	})
+}
+
+// Abort implements [dispatch.Journal].
+func (j *journal) Abort(ctx context.Context, key string, at time.Time, cause error) error {
+	if dispatch.ClassOf(cause) != dispatch.Permanent {
+		return nil
+	}
+	return j.Commit(ctx, key, at, dispatch.Receipt{})
+}
+
+// Forget implements [poll.Journal].
+func (j *journal) Forget(ctx context.Context, keys []string) error {
+	return j.update(ctx, func(d journalDoc) {
+		for _, k := range keys {
+			delete(d.Retry, k)
+		}
+	})
+}
+
+func (j *journal) update(ctx context.Context, change func(journalDoc)) error {
+	j.state.mu.Lock()
+	doc := j.state.record(j.id).seen
+	change(doc)
+	value, err := doc.encode()
+	j.state.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if _, err := j.state.client.putProperty(httpx.Repeatable(ctx), j.id, j.state.props.Seen, value); err != nil {
+		return fmt.Errorf("store the journal (seen): %w", err)
+	}
+	return nil
+}
