@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fullsend/poll-action/internal/sim"
+	"github.com/fullsend/poll-action/internal/sim/simtest"
+)
+
+// endRuns plays the runs of the world: each that is not completed ends and gives
+// back its own lock.
+func endRuns(w *simtest.World, issues []sim.Issue) {
+	mine := map[string]bool{}
+	for _, r := range w.GitHub.Runs() {
+		mine[r.Inputs["poll_lock_id"]] = true
+		if r.Status != "completed" {
+			w.GitHub.Complete(r.ID, "success")
+		}
+	}
+	for _, i := range issues {
+		if id := lockID(w, i.Key); mine[id] {
+			w.Jira.DeleteProperty(i.Key, lockProp)
+		}
+	}
+}
+
+// lockID returns the id of the lock on an issue, empty where there is none.
+func lockID(w *simtest.World, key string) string {
+	raw, ok := w.Jira.Property(key, lockProp)
+	if !ok {
+		return ""
+	}
+	var l struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal(raw, &l); err != nil {
+		return "unreadable"
+	}
+	return l.ID
+}
+
+// cut is a network that a process loses at its n-th request: before the server
+// has seen it, or after.
+type cut struct {
+	net   http.RoundTripper
+	mu    sync.Mutex
+	left  int
+	after bool
+	// dead: no request gets through any more; else only the one is hit.
+	dead bool
+	hit  func()
+}
+
+var errCut = errors.New("the connection was cut")
+
+func (c *cut) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	c.left--
+	left := c.left
+	c.mu.Unlock()
+	switch {
+	case left > 0:
+		return c.net.RoundTrip(r)
+	case left < 0 && !c.dead:
+		return c.net.RoundTrip(r)
+	case left == 0 && c.after:
+		resp, err := c.net.RoundTrip(r)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+	}
+	if left == 0 && c.hit != nil {
+		c.hit()
+	}
+	return nil, errCut
+}
+
+// scene is two issues with a command each and one with chatter.
+func scene(t *testing.T) (*simtest.World, []sim.Issue, *poller) {
+	t.Helper()
+	w := simtest.New(t)
+	issues := createIssues(w, 3)
+	time.Sleep(time.Minute)
+	w.Jira.Comment(issues[0].Key, simtest.Alice, "/fs-triage one")
+	w.Jira.Comment(issues[1].Key, simtest.Bob, "/fs-triage two")
+	w.Jira.Comment(issues[2].Key, simtest.Alice, "hello")
+	time.Sleep(time.Minute)
+	return w, issues, newPoller(t, w, testConfig("m: 50, n: 5"), 1)
+}
+
+// requestsOfACycle counts the requests of an undisturbed cycle of the scene.
+func requestsOfACycle(t *testing.T) int {
+	t.Helper()
+	n := 0
+	synctest.Test(t, func(t *testing.T) {
+		w, _, p := scene(t)
+		p.mustCycle()
+		n = len(w.Net.Log())
+	})
+	if n < 20 {
+		t.Fatalf("a cycle has %d requests, expected more; the test would prove little", n)
+	}
+	return n
+}
+
+// untilQuiet runs cycles with fresh processes, while runs end, until one finds
+// nothing to do and nothing is locked.
+func untilQuiet(t *testing.T, w *simtest.World, issues []sim.Issue, p *poller) {
+	t.Helper()
+	for range 30 {
+		endRuns(w, issues)
+		time.Sleep(2 * time.Minute)
+		o := p.cycle()
+		locked := 0
+		for _, i := range issues {
+			if lockID(w, i.Key) != "" {
+				locked++
+			}
+		}
+		if o.code == ExitOK && o.result.Dispatched == 0 && o.result.Drivers[0].Pending == 0 && locked == 0 {
+			return
+		}
+	}
+	t.Errorf("after an hour of cycles there is still something pending or locked")
+}
+
+// eachRequest runs f for every request of a cycle, hit before and after the
+// server has seen it.
+func eachRequest(t *testing.T, f func(t *testing.T, n int, after bool)) {
+	t.Helper()
+	total := requestsOfACycle(t)
+	for n := 1; n <= total; n++ {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("request %d after %t", n, after), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { f(t, n, after) })
+			})
+		}
+	}
+}
+
+func TestAPollerKilledAtAnyRequestLosesNothingAndDoublesAtMostOnce(t *testing.T) {
+	t.Parallel()
+	eachRequest(t, func(t *testing.T, n int, after bool) {
+		t.Helper()
+		w, issues, p := scene(t)
+		dying := *p
+		dying.transport = &cut{net: w.Net, left: n, after: after, dead: true}
+		dying.cycle()
+		untilQuiet(t, w, issues, p)
+		counts := runsPerKey(w)
+		if len(counts) != 2 {
+			t.Errorf("%d commands were dispatched, want 2: %v", len(counts), counts)
+		}
+		for key, n := range counts {
+			if n > 2 {
+				t.Errorf("%s was dispatched %d times", key, n)
+			}
+		}
+	})
+}
+
+func TestALostAnswerToAnyRequestNeitherLosesNorDoublesAnything(t *testing.T) {
+	t.Parallel()
+	eachRequest(t, func(t *testing.T, n int, after bool) {
+		t.Helper()
+		w, issues, p := scene(t)
+		unlucky := *p
+		unlucky.transport = &cut{net: w.Net, left: n, after: after}
+		unlucky.cycle()
+		untilQuiet(t, w, issues, p)
+		counts := runsPerKey(w)
+		if len(counts) != 2 {
+			t.Errorf("%d commands were dispatched, want 2: %v", len(counts), counts)
+		}
+		for key, n := range counts {
+			if n != 1 {
+				t.Errorf("%s was dispatched %d times", key, n)
+			}
+		}
+	})
+}
+
+func TestASignalAtAnyRequestEndsTheCycleWithinFiveSecondsAndLeavesNoLockWithoutARun(t *testing.T) {
+	t.Parallel()
+	eachRequest(t, func(t *testing.T, n int, after bool) {
+		t.Helper()
+		w, issues, p := scene(t)
+		w.Net.Latency = constant(100 * time.Millisecond)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var at time.Time
+		stopped := *p
+		stopped.transport = &tap{net: w.Net, left: n, after: after, hit: func() {
+			at = time.Now()
+			cancel(signalError{os.Interrupt})
+		}}
+		o := stopped.run(ctx, "poll")
+		if took := time.Since(at); took > 5*time.Second {
+			t.Errorf("the cycle went on for %s after the signal", took)
+		}
+		if o.code != ExitInterrupted {
+			t.Errorf("exit code %d, want %d", o.code, ExitInterrupted)
+		}
+		withRun := map[string]bool{}
+		for _, r := range w.GitHub.Runs() {
+			withRun[r.Inputs["poll_lock_id"]] = true
+		}
+		for _, i := range issues {
+			if id := lockID(w, i.Key); id != "" && !withRun[id] {
+				t.Errorf("%s is locked and has no run", i.Key)
+			}
+		}
+		w.Net.Latency = nil
+		untilQuiet(t, w, issues, p)
+		if counts := runsPerKey(w); len(counts) != 2 || len(w.GitHub.Runs()) != 2 {
+			t.Errorf("runs per command %v, want each once", counts)
+		}
+	})
+}
+
+// tap calls hit at the n-th request, before the server sees it or after.
+type tap struct {
+	net   http.RoundTripper
+	mu    sync.Mutex
+	left  int
+	after bool
+	hit   func()
+}
+
+func (c *tap) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	c.left--
+	left := c.left
+	c.mu.Unlock()
+	if left == 0 && !c.after {
+		c.hit()
+	}
+	resp, err := c.net.RoundTrip(r)
+	if left == 0 && c.after {
+		c.hit()
+	}
+	return resp, err
+}
+
+func TestTwoPollersDispatchEveryCommandOnce(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { twoPollers(t, seed) })
+		})
+	}
+}
+
+// twoPollers lets two pollers cycle side by side over twenty commands while
+// every request takes 30 to 400 ms.
+func twoPollers(t *testing.T, seed uint64) {
+	t.Helper()
+	w := simtest.New(t)
+	issues := createIssues(w, 20)
+	time.Sleep(time.Minute)
+	for _, i := range issues {
+		w.Jira.Comment(i.Key, simtest.Alice, "/fs-triage go")
+	}
+	time.Sleep(time.Minute)
+	dice := rand.New(rand.NewPCG(seed, 7))
+	var mu sync.Mutex
+	w.Net.Latency = func(*http.Request) time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return 30*time.Millisecond + time.Duration(dice.Int64N(int64(370*time.Millisecond)))
+	}
+	var pollers sync.WaitGroup
+	for n := range uint64(2) {
+		p := newPoller(t, w, testConfig("m: 50, n: 5"), seed*2+n)
+		pollers.Go(func() {
+			for range 12 {
+				if o := p.cycle(); o.code != ExitOK {
+					t.Errorf("exit code %d\n%s", o.code, o.stderr)
+				}
+				endRuns(w, issues)
+				time.Sleep(5 * time.Second)
+			}
+		})
+	}
+	pollers.Wait()
+	counts := runsPerKey(w)
+	if len(counts) != len(issues) {
+		t.Errorf("%d of %d commands were dispatched", len(counts), len(issues))
+	}
+	for key, n := range counts {
+		if n != 1 {
+			t.Errorf("%s was dispatched %d times", key, n)
+		}
+	}
+}
