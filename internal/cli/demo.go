@@ -49,6 +49,7 @@ func (a *app) demo(ctx context.Context) error {
 	stage := newStage(now)
 	say(w, "A team tracks work in Jira (project PROJ) and keeps code in %s.", demoRepo)
 	stage.seed(w)
+	ahead += time.Minute
 
 	d := &app{Process: a.Process, runner: a.runner, log: a.log, mask: a.mask}
 	d.Transport, d.Now = stage.net, now
@@ -64,7 +65,7 @@ func (a *app) demo(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		say(w, "\nCycle %d%s", n, map[bool]string{true: ", a minute later"}[n > 1])
+		say(w, "\nCycle %d, a minute later", n)
 		tell(w, reports[0], stage)
 		if !reports[0].OK() {
 			return &exitError{code: ExitFailed, err: fmt.Errorf("the demo's cycle %d failed", n)}

@@ -296,8 +296,9 @@ type Overrides struct{ JiraBaseURL, JiraUserEmail, JiraToken string }
 // Lookup resolves a reference ${NAME}; an empty value counts as undefined.
 type Lookup func(name string) (value string, ok bool)
 
-// Parse reads a configuration file. Either the problems are empty or the Config
-// is nil.
+// Parse reads a configuration file. With problems, the Config is what could be
+// understood (nil where nothing could): it is good for finding further problems,
+// such as a query that the server refuses, and for nothing else.
 func Parse(raw []byte, lookup Lookup, opts Options) (*Config, Problems) {
 	r := newReader(lookup, opts)
 	root := r.document(raw)
@@ -306,7 +307,7 @@ func Parse(raw []byte, lookup Lookup, opts Options) (*Config, Problems) {
 	}
 	cfg := r.config(root)
 	if len(r.problems) > 0 {
-		return nil, r.problems.sorted()
+		return cfg, r.problems.sorted()
 	}
 	return cfg, nil
 }

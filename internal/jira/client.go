@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -40,6 +41,7 @@ type Client struct {
 	base    string
 	api     *gojira.Client
 	http    *httpx.Transport
+	now     func() time.Time
 	account atomic.Pointer[string]
 }
 
@@ -49,7 +51,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the Jira base URL cannot be parsed: %w", err)
 	}
-	c := &Client{base: base.String()}
+	c := &Client{base: base.String(), now: o.HTTP.Now}
 	h := o.HTTP
 	h.Origin = httpx.Origin(base)
 	h.Secrets = append(h.Secrets, o.Token, o.Email+":"+o.Token)
@@ -75,6 +77,13 @@ func (c *Client) Base() string { return c.base }
 
 // ServerNow is Jira's clock, taken from its Date headers.
 func (c *Client) ServerNow() time.Time { return c.http.ServerNow() }
+
+// serverTime converts a time of the local clock to Jira's, as far as that is
+// known by now.
+func (c *Client) serverTime(local time.Time) time.Time {
+	skew, _ := c.http.Skew()
+	return local.Add(skew)
+}
 
 // Stats counts the requests of this client.
 func (c *Client) Stats() httpx.Stats { return c.http.Stats() }
@@ -193,10 +202,63 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	if out == nil {
 		return resp.StatusCode, nil
 	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+	if err := decodeBody(resp.Body, out); err != nil {
 		return resp.StatusCode, fmt.Errorf("jira's answer to %s %s cannot be read as JSON (is the base URL a Jira site?): %w", method, path, err)
 	}
 	return resp.StatusCode, nil
+}
+
+// decodeBody reads a JSON document into out. Where it is nested too deep for the
+// decoder, its deepest parts count as null: anybody who may edit an issue can
+// store such a value, and one issue must not hide all others.
+func decodeBody(r io.Reader, out any) error {
+	raw, err := io.ReadAll(r) // httpx bounds it
+	if err != nil {
+		return err
+	}
+	err = json.Unmarshal(raw, out)
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		if flat := flatten(raw, maxNesting); len(flat) < len(raw) {
+			return json.Unmarshal(flat, out)
+		}
+	}
+	return err
+}
+
+// maxNesting is deeper than any document of Jira's own.
+const maxNesting = 1000
+
+// flatten replaces every array and object that lies deeper than depth by null.
+func flatten(raw []byte, depth int) []byte {
+	flat := make([]byte, 0, len(raw))
+	level, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		c := raw[i]
+		keep := level <= depth
+		switch {
+		case quoted && c == '\\' && i+1 < len(raw):
+			if keep {
+				flat = append(flat, c)
+			}
+			i++
+			c = raw[i]
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			if level++; level == depth+1 {
+				flat = append(flat, "null"...)
+			}
+			keep = level <= depth
+		case c == ']' || c == '}':
+			level--
+		}
+		if keep {
+			flat = append(flat, c)
+		}
+	}
+	return flat
 }
 
 // unwrapURL drops the query from a transport error: it may be long and is of no

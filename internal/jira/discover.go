@@ -143,13 +143,14 @@ func (in *Input) prefetch(ctx context.Context, items []*Item, d *poll.Discovery)
 // no bound on age or number.
 func (in *Input) Baseline(ctx context.Context) ([]poll.Seed, error) {
 	s := &scan{in: in, wide: true, limit: -1, seen: map[string]bool{}, everything: true}
-	ceiling := poll.Checkpoint{At: in.client.ServerNow().Add(-safetyMargin)}
+	started := in.client.now() // Jira's clock is known after the first answer only
 	if err := s.all(ctx); err != nil {
 		return nil, err
 	}
 	if _, err := in.client.Self(ctx); err != nil {
 		return nil, err
 	}
+	ceiling := poll.Checkpoint{At: in.client.serverTime(started).Add(-safetyMargin)}
 	seeds := make([]poll.Seed, 0, len(s.pending))
 	for _, it := range s.pending {
 		seed := poll.Seed{Ref: it.ref}

@@ -287,12 +287,12 @@ func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
 	next := v.delta.Next
 	journal := r.o.Checkpoints.Journal(v.item.Ref())
 	var problems []error
-	lost := false
+	lost, unclear := false, false // the lock is somebody else's; a run may exist
 	for i, a := range v.judged {
 		var runs []lease.Run
 		final := true
 		for _, o := range v.orders[i] {
-			if lost || r.halted(ctx) {
+			if lost || unclear || r.halted(ctx) {
 				final = false
 				break
 			}
@@ -305,7 +305,7 @@ func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
 				keep = true
 				runs = append(runs, lease.Run{Agent: o.Agent, ID: oc.Receipt.RunID, URL: oc.Receipt.RunURL})
 			case dispatch.Uncertain:
-				keep, lost = true, true
+				keep, unclear = true, true
 			case dispatch.Lost:
 				lost = true
 			case dispatch.Failed:
@@ -327,13 +327,11 @@ func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
 			next.At = before
 		}
 	}
-	if len(v.orphans) > 0 {
-		if err := journal.Forget(grace, v.orphans); err != nil {
-			problems = append(problems, err)
+	if !lost { // else checkpoint and journal are the new holder's
+		if len(v.orphans) > 0 {
+			problems = append(problems, journal.Forget(grace, v.orphans))
 		}
-	}
-	if err := r.advance(grace, v, next); err != nil {
-		problems = append(problems, err)
+		problems = append(problems, r.advance(grace, v, next))
 	}
 	r.close(ctx, v, row, problems, lost)
 }
