@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -19,10 +20,17 @@ func SchemaJSON() []byte { return bytes.Clone(schemaJSON) }
 
 // Validator checks events against the JSON Schema of NormalizedEvent v1. Make
 // it once; it may be used by many goroutines.
-type Validator struct{ schema *jsonschema.Schema }
+type Validator struct {
+	schema func() (*jsonschema.Schema, error)
+}
 
-// NewValidator compiles the embedded schema.
+// NewValidator makes a validator. The embedded schema is compiled when the first
+// event comes: an idle cycle has none.
 func NewValidator() (*Validator, error) {
+	return &Validator{schema: sync.OnceValues(compile)}, nil
+}
+
+func compile() (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schemaJSON))
 	if err != nil {
 		return nil, fmt.Errorf("read the NormalizedEvent schema: %w", err)
@@ -37,7 +45,7 @@ func NewValidator() (*Validator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compile the NormalizedEvent schema: %w", err)
 	}
-	return &Validator{schema: s}, nil
+	return s, nil
 }
 
 // ErrInvalid is matched by every error of [Validator.Validate] and [Decode].
@@ -64,7 +72,11 @@ func (v *Validator) Decode(raw []byte) (NormalizedEvent, error) {
 		return ev, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if err := v.validateJSON(raw, ev.Repo); err != nil {
-		return ev, err
+		return NormalizedEvent{}, err
+	}
+	// a member that stands twice is merged into ev, but only its last form was checked
+	if err := v.Validate(ev); err != nil {
+		return NormalizedEvent{}, err
 	}
 	return ev, nil
 }
@@ -74,7 +86,11 @@ func (v *Validator) validateJSON(raw []byte, repo string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if err := v.schema.Validate(doc); err != nil {
+	schema, err := v.schema()
+	if err != nil {
+		return err
+	}
+	if err := schema.Validate(doc); err != nil {
 		return fmt.Errorf("%w: %s", ErrInvalid, oneLine(err.Error()))
 	}
 	for seg := range strings.SplitSeq(repo, "/") {
