@@ -162,7 +162,8 @@ func Place(ctx context.Context, out Output, j Journal, guard Guard, o Order, at 
 	if guard != nil {
 		if err := guard(ctx); err != nil {
 			oc.Status, oc.Err = Lost, err
-			return abort(ctx, j, at, oc)
+			// whatever the lock's store said is no verdict on the order
+			return abort(ctx, j, at, oc, &Error{Class: Transient, Err: err})
 		}
 	}
 	oc.Receipt, err = out.Dispatch(ctx, o)
@@ -176,15 +177,15 @@ func Place(ctx context.Context, out Output, j Journal, guard Guard, o Order, at 
 		case Transient, Fatal:
 			oc.Status = Failed
 		}
-		return abort(ctx, j, at, oc)
+		return abort(ctx, j, at, oc, err)
 	}
 	oc.Status = Dispatched
 	oc.Err = j.Commit(ctx, o.Key, at, oc.Receipt)
 	return oc
 }
 
-func abort(ctx context.Context, j Journal, at time.Time, oc Outcome) Outcome {
-	if err := j.Abort(ctx, oc.Order.Key, at, oc.Err); err != nil {
+func abort(ctx context.Context, j Journal, at time.Time, oc Outcome, cause error) Outcome {
+	if err := j.Abort(ctx, oc.Order.Key, at, cause); err != nil {
 		oc.Err = errors.Join(oc.Err, err)
 		if oc.Status == Refused { // not recorded, so it is not final yet
 			oc.Status = Failed
