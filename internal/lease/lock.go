@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -93,7 +94,8 @@ func Decode(raw []byte) (Lock, error) {
 	var runs []json.RawMessage
 	if json.Unmarshal(wire.Runs, &runs) == nil {
 		for _, r := range runs[:min(len(runs), maxRuns)] {
-			if run, ok := decodeRun(r); ok {
+			run, ok := decodeRun(r)
+			if ok && !slices.ContainsFunc(l.Runs, func(have Run) bool { return have.ID == run.ID }) {
 				l.Runs = append(l.Runs, run)
 			}
 		}
@@ -133,11 +135,20 @@ func integer(raw json.RawMessage) int64 {
 	return n
 }
 
-// Encode writes the lock as it is stored.
+// Encode writes the lock as it is stored. Texts that somebody blew up beyond
+// what [Decode] would believe are left out; ids are always kept.
 func (l Lock) Encode() ([]byte, error) {
 	l.TS = l.TS.UTC()
 	if len(l.Runs) > 0 {
 		l.RunID, l.RunURL = l.Runs[0].ID, l.Runs[0].URL
+	}
+	raw, err := json.Marshal(l)
+	if err != nil || len(raw) <= maxLockBytes {
+		return raw, err
+	}
+	l.Driver, l.RunURL, l.Runs = "", "", slices.Clone(l.Runs)
+	for i, r := range l.Runs {
+		l.Runs[i] = Run{ID: r.ID}
 	}
 	return json.Marshal(l)
 }

@@ -118,9 +118,11 @@ func (l *Locker) Acquire(ctx context.Context, item string) (*Lease, error) {
 // and is not returned as a lease has been taken back, also when ctx ends.
 func (l *Locker) AcquireAll(ctx context.Context, items []string) []Attempt {
 	attempts := make([]Attempt, len(items))
+	after, done := l.afterwards(ctx)
+	defer done()
 	each(len(items), func(i int) {
 		attempts[i].Item = items[i]
-		attempts[i].Lease, attempts[i].Err = l.claim(ctx, items[i])
+		attempts[i].Lease, attempts[i].Err = l.claim(ctx, after, items[i])
 	})
 	if !anyLease(attempts) {
 		return attempts
@@ -137,15 +139,16 @@ func (l *Locker) AcquireAll(ctx context.Context, items []string) []Attempt {
 			err = a.Lease.Verify(ctx)
 		}
 		if err != nil {
-			l.takeBack(ctx, a.Lease, false)
+			l.takeBack(after, a.Lease, false)
 			a.Lease, a.Err = nil, err
 		}
 	})
 	return attempts
 }
 
-// claim reads and, where nobody holds the item, writes a fresh lock.
-func (l *Locker) claim(ctx context.Context, item string) (*Lease, error) {
+// claim reads and, where nobody holds the item, writes a fresh lock; after is
+// for taking it back.
+func (l *Locker) claim(ctx, after context.Context, item string) (*Lease, error) {
 	bound := l.o.Guard + l.o.JitterMin
 	start := l.o.Now()
 	raw, err := l.o.Register.Get(ctx, item)
@@ -174,16 +177,16 @@ func (l *Locker) claim(ctx context.Context, item string) (*Lease, error) {
 	slow := l.o.Now().Sub(start) > bound
 	switch {
 	case err != nil:
-		l.takeBack(ctx, lease, true)
+		l.takeBack(after, lease, true)
 		if slow || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 			return nil, fmt.Errorf("%w (%w)", ErrSlow, err)
 		}
 		return nil, err
 	case slow:
-		l.takeBack(ctx, lease, false)
+		l.takeBack(after, lease, false)
 		return nil, ErrSlow
 	case absent && !created: // somebody wrote between our read and our write
-		l.takeBack(ctx, lease, false)
+		l.takeBack(after, lease, false)
 		return nil, ErrLost
 	}
 	return lease, nil
@@ -194,7 +197,7 @@ func (l *Locker) mayTakeOver(item string, raw []byte) error {
 	held, err := Decode(raw)
 	if err != nil {
 		l.o.Note(item, "the stored lock cannot be understood, it is overwritten: "+err.Error())
-		return nil
+		return nil //nolint:nilerr // it counts as no lock
 	}
 	now := l.o.ServerNow()
 	if held.Fresh(now, l.o.StaleThreshold) {
@@ -205,17 +208,33 @@ func (l *Locker) mayTakeOver(item string, raw []byte) error {
 }
 
 // takeBack removes what was written for lease if it is still there. A write
-// whose answer was lost may land later, so it is looked for twice.
+// whose answer was lost may land later, so it is looked for twice. ctx is that
+// of [Locker.afterwards].
 func (l *Locker) takeBack(ctx context.Context, lease *Lease, lostAnswer bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.CleanUp)
+	ctx, cancel := context.WithTimeout(ctx, l.o.CleanUp)
 	defer cancel()
-	found, err := lease.release(ctx)
-	if lostAnswer && !found && sleep(ctx, l.o.Guard) == nil {
-		_, err = lease.release(ctx)
+	found := false
+	look := func() (err error) {
+		found, err = lease.release(ctx, l.o.Guard+l.o.JitterMin)
+		return err
+	}
+	err := retried(ctx, l.o.Guard, look)
+	if err == nil && !found && lostAnswer && sleep(ctx, l.o.Guard) == nil {
+		err = retried(ctx, l.o.Guard, look)
 	}
 	if err != nil {
 		l.o.Note(lease.item, "a lock could not be taken back, it goes stale by itself: "+err.Error())
 	}
+}
+
+// afterwards returns a context that outlives ctx by the time to clean up.
+func (l *Locker) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	after, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		_ = sleep(after, l.o.CleanUp)
+		cancel()
+	})
+	return after, func() { stop(); cancel() }
 }
 
 // Lease is a lock that was verified to be ours.
@@ -284,18 +303,27 @@ func (l *Lease) Handover(ctx context.Context, runs ...Run) error {
 // backstop. Call it with a context that survives cancellation.
 func (l *Lease) Release(ctx context.Context) error {
 	return retried(ctx, l.locker.o.Guard, func() error {
-		_, err := l.release(ctx)
+		_, err := l.release(ctx, 0)
 		return err
 	})
 }
 
-func (l *Lease) release(ctx context.Context) (found bool, err error) {
+// release deletes what is ours. A bound, where not 0, holds from just before
+// the read to the end of the deletion, as it does for a write: a lock that was
+// never verified may be overwritten in between, and its deletion must come
+// before whoever did that verifies. A verified one is nobody else's to overwrite.
+func (l *Lease) release(ctx context.Context, bound time.Duration) (found bool, err error) {
+	if bound > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, bound)
+		defer cancel()
+	}
 	held, err := l.read(ctx)
 	switch {
 	case err == nil && held.ID == l.lock.ID:
 		return true, l.locker.o.Register.Delete(ctx, l.item)
 	case err == nil, errors.Is(err, ErrAbsent), errors.Is(err, ErrMalformed):
-		return false, nil //nolint:nilerr // what is not ours needs no release
+		return false, nil // what is not ours needs no release
 	}
 	return false, err
 }
