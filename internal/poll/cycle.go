@@ -134,7 +134,13 @@ func (r *run) cycle(ctx, grace context.Context, found Discovery, err error) {
 		return
 	}
 	work := r.prescreen(ctx, found.Items)
-	if len(work) == 0 || r.o.DryRun || r.halted(ctx) {
+	if r.halted(ctx) {
+		for _, v := range work {
+			r.row(v, r.unserved(ctx))
+		}
+		return
+	}
+	if len(work) == 0 || r.o.DryRun {
 		return
 	}
 	if p, ok := r.o.Output.(dispatch.Preparer); ok {
@@ -163,9 +169,11 @@ func (r *run) prescreen(ctx context.Context, items []WorkItem) []*view {
 	g.SetLimit(r.o.Parallel)
 	for i, item := range items {
 		g.Go(func() error {
-			if !r.halted(ctx) {
-				views[i] = r.screen(ctx, item)
+			if r.halted(ctx) {
+				r.row(&view{item: item}, r.unserved(ctx))
+				return nil
 			}
+			views[i] = r.screen(ctx, item)
 			return nil
 		})
 	}
@@ -287,13 +295,13 @@ func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
 	next := v.delta.Next
 	journal := r.o.Checkpoints.Journal(v.item.Ref())
 	var problems []error
-	lost, unclear := false, false // the lock is somebody else's; a run may exist
+	var lost, unclear, left bool // the lock is somebody else's; a run may exist; orders are left over
 	for i, a := range v.judged {
 		var runs []lease.Run
 		final := true
 		for _, o := range v.orders[i] {
 			if lost || unclear || r.halted(ctx) {
-				final = false
+				final, left = false, true
 				break
 			}
 			o.Lock.ID = l.ID()
@@ -333,19 +341,28 @@ func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
 		}
 		problems = append(problems, r.advance(grace, v, next))
 	}
-	r.close(ctx, v, row, problems, lost)
+	if left {
+		row.Status, row.Reason = ItemWaiting, r.unserved(ctx).Reason
+	}
+	r.close(v, row, problems, lost)
+}
+
+// unserved is the row of an item that the cycle did not come to any more.
+func (r *run) unserved(ctx context.Context) Row {
+	if ctx.Err() != nil {
+		return Row{Status: ItemWaiting, Reason: "interrupted"}
+	}
+	return Row{Status: ItemWaiting, Reason: "the cycle was stopped"}
 }
 
 // close gives the item its row.
-func (r *run) close(ctx context.Context, v *view, row Row, problems []error, lost bool) {
+func (r *run) close(v *view, row Row, problems []error, lost bool) {
 	for _, o := range row.Runs {
 		if o.Status == string(dispatch.Dispatched) {
 			row.Status, row.Reason = ItemDispatched, ""
 		}
 	}
 	switch err := errors.Join(problems...); {
-	case err == nil && ctx.Err() != nil && row.Status != ItemDispatched:
-		row.Status, row.Reason = ItemWaiting, "interrupted"
 	case err == nil:
 	case lost && errors.Is(err, lease.ErrLost):
 		row.Status, row.Reason = ItemContended, oneLine(err)
@@ -427,7 +444,7 @@ func (r *run) row(v *view, row Row) {
 // that is no failure.
 func (r *run) fail(ctx context.Context, v *view, err error) {
 	if ctx.Err() != nil {
-		r.row(v, Row{Status: ItemWaiting, Reason: "interrupted"})
+		r.row(v, r.unserved(ctx))
 		return
 	}
 	r.row(v, Row{Status: ItemFailed, Reason: oneLine(err)})

@@ -19,23 +19,29 @@ func Watch(ctx context.Context, interval time.Duration, jitterPercent uint64, cy
 	slower := backoff(interval, jitterPercent)
 	for ctx.Err() == nil {
 		started := time.NewTimer(interval)
-		ok := cycle(ctx)
-		if ok {
+		var more time.Duration
+		if cycle(ctx) {
 			slower = backoff(interval, jitterPercent)
 		} else if pause, stop := slower.Next(); !stop {
-			started.Stop()
-			started = time.NewTimer(pause)
+			more = pause - interval
 		}
-		select {
-		case <-ctx.Done():
-		case <-started.C:
-		}
-		started.Stop()
+		wait(ctx, started)
+		wait(ctx, time.NewTimer(more))
 	}
 }
 
+// wait returns when t fires or ctx ends.
+func wait(ctx context.Context, t *time.Timer) {
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// backoff gives the pauses after the first, second… failing cycle in a row.
 func backoff(interval time.Duration, jitterPercent uint64) retry.Backoff {
-	b := retry.NewExponential(interval)
+	b := retry.NewExponential(2 * interval)
 	b = retry.WithCappedDuration(max(MaxBackoff, interval), b)
 	return retry.WithJitterPercent(jitterPercent, b)
 }
