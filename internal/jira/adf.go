@@ -15,6 +15,8 @@ const (
 	maxDepth = 64
 	maxNodes = 20_000
 	maxText  = 64 << 10
+	// maxWork bounds the bytes that are parsed, each level's anew.
+	maxWork = 8 << 20
 )
 
 // node is one ADF node, read tolerantly: attributes of the wrong type are
@@ -78,15 +80,15 @@ func readBody(raw json.RawMessage) body {
 		s = event.Truncate(s, maxText)
 		return body{Text: s, Lead: s}
 	}
-	doc, ok := parseNode(raw)
+	w := &walker{}
+	doc, ok := w.parse(raw)
 	if !ok {
 		return body{}
 	}
-	w := &walker{}
 	b := body{}
 	blocks := make([]string, 0, len(doc.Content))
 	for _, c := range doc.Content {
-		n, ok := parseNode(c)
+		n, ok := w.parse(c)
 		if !ok {
 			continue
 		}
@@ -112,7 +114,15 @@ func (b body) comment(id string) *event.Comment {
 	return c
 }
 
-type walker struct{ nodes, bytes int }
+type walker struct{ nodes, bytes, work int }
+
+// parse reads a node, as long as the work's bound allows.
+func (w *walker) parse(raw json.RawMessage) (node, bool) {
+	if w.work += len(raw); w.work > maxWork {
+		return node{}, false
+	}
+	return parseNode(raw)
+}
 
 // block returns a block node's text; its own blocks stand on lines of their own.
 func (w *walker) block(n node, depth int) string {
@@ -130,7 +140,7 @@ func (w *walker) block(n node, depth int) string {
 	var out strings.Builder
 	inline := true
 	for _, raw := range n.Content {
-		c, ok := parseNode(raw)
+		c, ok := w.parse(raw)
 		if !ok {
 			continue
 		}
@@ -152,7 +162,7 @@ func (w *walker) block(n node, depth int) string {
 		return w.take(n.fallback())
 	}
 	if n.Type == "blockquote" {
-		return "> " + strings.ReplaceAll(out.String(), "\n", "\n> ")
+		return cut("> "+strings.ReplaceAll(out.String(), "\n", "\n> "), maxText)
 	}
 	return out.String()
 }
@@ -188,7 +198,7 @@ func (w *walker) inline(n node, depth int) string {
 	if len(n.Content) > 0 { // an inline node that we do not know, with content
 		var out strings.Builder
 		for _, raw := range n.Content {
-			if c, ok := parseNode(raw); ok {
+			if c, ok := w.parse(raw); ok {
 				out.WriteString(w.inline(c, depth+1))
 			}
 		}
@@ -249,9 +259,15 @@ func (w *walker) take(s string) string {
 	if left <= 0 {
 		return ""
 	}
-	if len(s) > left {
-		s = strings.ToValidUTF8(s[:left], "")
-	}
+	s = cut(s, left)
 	w.bytes += len(s)
+	return s
+}
+
+// cut returns at most n bytes of s.
+func cut(s string, n int) string {
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "")
+	}
 	return s
 }

@@ -1,7 +1,9 @@
 package jira
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -25,6 +27,9 @@ const (
 	// issue's updated after all, its own checkpoint would else call for another
 	// one for ever.
 	settleSlack = time.Minute
+	// ownWrite: a move of updated that lies closer to the checkpoint cannot come
+	// from writing it, for a checkpoint lies safetyMargin before its own write.
+	ownWrite = safetyMargin - 2*time.Second
 	// maxSkipped is how many skipped occurrences of one issue are named.
 	maxSkipped = 20
 )
@@ -35,7 +40,13 @@ type cycle struct {
 	self  string
 	roles *roles
 
-	categories memo[map[string]string] // status id -> category, under one key
+	categories memo[categories] // under one key
+}
+
+// categories holds the statuses' categories by id, or why they may not be read.
+type categories struct {
+	byID   map[string]string
+	denied error
 }
 
 // Item is one issue with something pending.
@@ -80,9 +91,13 @@ func (it *Item) Detect(ctx context.Context, since poll.Checkpoint) (poll.Delta, 
 	if truncated {
 		delta.Notes = append(delta.Notes, "the issue has more comments than are read; edits of the oldest ones are not seen")
 	}
-	all, newest, notes := it.occurrences(ctx, entries, comments, since.At)
+	all, newest, notes, err := it.occurrences(ctx, entries, comments, since.At)
+	if err != nil {
+		return poll.Delta{}, err
+	}
 	delta.Notes = append(delta.Notes, notes...)
 
+	slices.SortFunc(all, func(a, b found) int { return event.Compare(a.Occurrence, b.Occurrence) })
 	var kept []found
 	for _, f := range all {
 		switch {
@@ -96,7 +111,6 @@ func (it *Item) Detect(ctx context.Context, since poll.Checkpoint) (poll.Delta, 
 		delta.Notes = append(delta.Notes, fmt.Sprintf("%d more occurrences are skipped likewise", n-maxSkipped))
 		delta.Skipped = delta.Skipped[n-maxSkipped:]
 	}
-	slices.SortFunc(kept, func(a, b found) int { return event.Compare(a.Occurrence, b.Occurrence) })
 	kept, cut := capped(kept, it.cycle.input.o.MaxEvents)
 	for _, f := range kept {
 		f.Event.Actor.Role = event.RoleExternal
@@ -147,7 +161,7 @@ func (it *Item) next(since poll.Checkpoint, ceiling, newest time.Time) poll.Chec
 		target = ceiling
 	}
 	if !since.IsZero() && newest.IsZero() {
-		if target.Sub(since.At) <= settleSlack {
+		if gap := target.Sub(since.At); gap >= ownWrite && gap <= settleSlack || gap <= 0 {
 			return since
 		}
 		target = ceiling
@@ -169,7 +183,7 @@ func capped(events []found, n int) (kept []found, cut bool) {
 
 // occurrences makes every occurrence after since out of what was read, without
 // roles, and tells the time of the newest entry of any kind after since.
-func (it *Item) occurrences(ctx context.Context, entries []history, comments []comment, since time.Time) (all []found, newest time.Time, notes []string) {
+func (it *Item) occurrences(ctx context.Context, entries []history, comments []comment, since time.Time) (all []found, newest time.Time, notes []string, err error) {
 	saw := func(at time.Time) bool {
 		if !at.After(since) {
 			return false
@@ -214,7 +228,10 @@ func (it *Item) occurrences(ctx context.Context, entries []history, comments []c
 						event.Transition{Kind: event.LabelChanged, Label: &event.Label{Name: l.Name, Action: l.Action}}, "changelog", "updated")
 				}
 			case "status":
-				kind, note := it.statusChange(ctx, ch)
+				kind, note, err := it.statusChange(ctx, ch)
+				if err != nil {
+					return nil, newest, nil, err
+				}
 				if note != "" {
 					notes = append(notes, note)
 				}
@@ -240,7 +257,7 @@ func (it *Item) occurrences(ctx context.Context, entries []history, comments []c
 		}
 		add(key, at, cm.Seq, actor, event.Transition{Kind: event.CommentAdded, Comment: readBody(cm.Body).comment(cm.ID)}, "comment", action)
 	}
-	return all, newest, notes
+	return all, newest, notes, nil
 }
 
 func (it *Item) entity() event.Entity {
@@ -278,39 +295,46 @@ func isBot(u *user) bool {
 }
 
 // statusChange tells what a status change is by the entry's own from and to: a
-// change of category into or out of done, else nothing.
-func (it *Item) statusChange(ctx context.Context, ch change) (kind event.TransitionKind, note string) {
-	from, fromKnown, err := it.cycle.category(ctx, it.row.Status, ch.From)
-	to, toKnown, _ := it.cycle.category(ctx, it.row.Status, ch.To)
-	if err != nil && (!fromKnown || !toKnown) {
-		note = fmt.Sprintf("the status change from %s to %s cannot be judged: %v", quoted(ch.FromString), quoted(ch.ToString), err)
+// change of category into or out of done, else nothing. An error means that it
+// is not known yet; a note, that it never will be.
+func (it *Item) statusChange(ctx context.Context, ch change) (kind event.TransitionKind, note string, err error) {
+	from, denied, err := it.category(ctx, ch.From)
+	if err != nil {
+		return "", "", err
+	}
+	to, deniedToo, err := it.category(ctx, ch.To)
+	if err != nil {
+		return "", "", err
 	}
 	switch {
-	case toKnown && to == "done" && from != "done":
-		return event.Closed, note // from a status that is not known any more, too
-	case toKnown && fromKnown && from == "done" && to != "done":
-		return event.Reopened, note
-	case toKnown && fromKnown:
-		return "", note
+	case to == "done" && from != "done":
+		return event.Closed, "", nil // from a status that is not known any more, too
+	case from == "done" && to != "done" && to != "":
+		return event.Reopened, "", nil
+	case from != "" && to != "":
+		return "", "", nil
 	}
-	if note == "" {
-		note = fmt.Sprintf("the status change from %s to %s cannot be judged: a status of it is in no active workflow", quoted(ch.FromString), quoted(ch.ToString))
+	if denied = cmp.Or(denied, deniedToo); denied == nil {
+		denied = errors.New("a status of it is in no active workflow")
 	}
-	return "", note
+	return "", fmt.Sprintf("the status change from %s to %s cannot be judged: %v", quoted(ch.FromString), quoted(ch.ToString), denied), nil
 }
 
-// category returns a status's category by id. The issue's own current status is
-// known without a request; all others are read once per cycle.
-func (c *cycle) category(ctx context.Context, current status, id string) (key string, known bool, err error) {
-	if id != "" && id == current.ID && current.Category.Key != "" {
-		return current.Category.Key, true, nil
+// category returns a status's category by id, empty where it is not known. The
+// issue's own current status is known without a request; all others are read
+// once per cycle. denied says that the account may not read them.
+func (it *Item) category(ctx context.Context, id string) (key string, denied, err error) {
+	if current := it.row.Status; id != "" && id == current.ID && current.Category.Key != "" {
+		return current.Category.Key, nil, nil
 	}
-	categories, err := c.categories.get(ctx, "", func() (map[string]string, error) { return c.input.client.statuses(ctx) })
-	if statusOf(err) == http.StatusForbidden {
-		err = &dispatch.Error{Err: err, Cure: "the Jira account needs permission to use Jira"}
-	}
-	key, known = categories[id]
-	return key, known, err
+	all, err := it.cycle.categories.get(ctx, "", func() (categories, error) {
+		byID, err := it.cycle.input.client.statuses(ctx)
+		if statusOf(err) == http.StatusForbidden {
+			return categories{denied: &dispatch.Error{Err: err, Cure: "the Jira account needs permission to use Jira"}}, nil
+		}
+		return categories{byID: byID}, err
+	})
+	return all.byID[id], all.denied, err
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -103,7 +103,7 @@ func (in *Input) Discover(ctx context.Context) (poll.Discovery, error) {
 	// where the backlog is.
 	slices.Reverse(s.pending)
 	slices.SortStableFunc(s.pending, func(a, b *Item) int { return a.ref.Waiting.Compare(b.ref.Waiting) })
-	chosen := s.pending[:min(len(s.pending), in.o.M)]
+	chosen := in.choose(s.pending)
 	shared := &cycle{input: in, self: self, roles: &roles{client: in.client}}
 	if err := in.prefetch(ctx, chosen, &d); err != nil {
 		return d, err
@@ -113,6 +113,24 @@ func (in *Input) Discover(ctx context.Context) (poll.Discovery, error) {
 		d.Items = append(d.Items, it)
 	}
 	return d, nil
+}
+
+// choose takes M of the pending issues: four in five are the longest waiting, the
+// others are drawn by lot from the rest. Issues that never get on (because their
+// properties may not be written, say) would else keep every place for ever.
+func (in *Input) choose(pending []*Item) []*Item {
+	m := in.o.M
+	if len(pending) <= m {
+		return pending
+	}
+	sure := m - m/5
+	chosen, rest := slices.Clone(pending[:sure]), slices.Clone(pending[sure:])
+	for len(chosen) < m {
+		i := in.o.IntN(len(rest))
+		chosen = append(chosen, rest[i])
+		rest = slices.Delete(rest, i, i+1)
+	}
+	return chosen
 }
 
 // prefetch reads the changelogs of all items at once. What the answer leaves out
@@ -180,9 +198,9 @@ type scan struct {
 	in         *Input
 	since      time.Time
 	wide       bool
-	everything bool // settled issues too
-	limit      int  // -1: none
-	seen       map[string]bool
+	everything bool            // settled issues too
+	limit      int             // -1: none
+	seen       map[string]bool // whether the issue is settled
 	pending    []*Item
 	held       int
 	notes      []string
@@ -277,10 +295,17 @@ func (s *scan) row(raw json.RawMessage) (settled bool) {
 		s.notes = append(s.notes, err.Error())
 		return true
 	}
-	if s.seen[row.ID] {
-		return true
+	if settled, again := s.seen[row.ID]; again {
+		return settled
 	}
-	s.seen[row.ID] = true
+	settled = s.take(row)
+	s.seen[row.ID] = settled
+	return settled
+}
+
+// take books an issue that was not seen before and reports whether it is
+// settled.
+func (s *scan) take(row issueRow) (settled bool) {
 	state := s.in.state.observe(row.ID, row.Properties)
 	it := &Item{row: row, ref: poll.Ref{ID: row.ID, Key: row.Key, URL: s.in.client.base + "/browse/" + row.Key, Waiting: row.Created}}
 	if !state.Checkpoint.IsZero() {

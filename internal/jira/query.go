@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 // CheckQuery refuses a JQL text that could not be wrapped in parentheses safely:
@@ -56,15 +57,21 @@ func splitOrderBy(jql string) (where, order string, err error) {
 	if depth != 0 {
 		return "", "", errors.New("the query opens a parenthesis that it does not close")
 	}
-	if at < 0 {
-		return strings.TrimSpace(jql), "", nil
+	where = strings.TrimSpace(jql)
+	if at >= 0 {
+		where, order = strings.TrimSpace(jql[:at]), strings.TrimSpace(jql[at+orderBy(jql, at):])
+		if order == "" {
+			return "", "", errors.New("the query ends with ORDER BY and names no field")
+		}
 	}
-	order = strings.TrimSpace(jql[at+orderBy(jql, at):])
-	if order == "" {
-		return "", "", errors.New("the query ends with ORDER BY and names no field")
+	if escaping(where) || escaping(order) {
+		return "", "", errors.New("the query ends with a backslash, which would escape what follows")
 	}
-	return strings.TrimSpace(jql[:at]), order, nil
+	return where, order, nil
 }
+
+// escaping reports whether s ends with a backslash that is not escaped itself.
+func escaping(s string) bool { return (len(s)-len(strings.TrimRight(s, `\`)))%2 == 1 }
 
 // closing returns the index of the quote that closes the one at i, or -1.
 func closing(s string, i int) int {
@@ -82,7 +89,7 @@ func closing(s string, i int) int {
 // orderBy returns the length of the words ORDER BY at i, 0 when they are not
 // there as words of their own.
 func orderBy(s string, i int) int {
-	if i > 0 && !separator(rune(s[i-1])) {
+	if before, _ := utf8.DecodeLastRuneInString(s[:i]); i > 0 && !separator(before) {
 		return 0
 	}
 	rest := s[i:]
@@ -93,7 +100,7 @@ func orderBy(s string, i int) int {
 	if len(trimmed) == len(rest)-5 || len(trimmed) < 2 || !strings.EqualFold(trimmed[:2], "by") {
 		return 0
 	}
-	if len(trimmed) > 2 && !separator(rune(trimmed[2])) {
+	if after, _ := utf8.DecodeRuneInString(trimmed[2:]); len(trimmed) > 2 && !separator(after) {
 		return 0
 	}
 	return len(rest) - len(trimmed) + 2
@@ -118,6 +125,9 @@ func searchQuery(jql string, since time.Time) (query string, ownOrder bool, err 
 	}
 	if !since.IsZero() {
 		parts = append(parts, "updated >= "+strconv.FormatInt(since.UnixMilli(), 10))
+	}
+	if len(parts) == 0 {
+		parts = []string{"updated >= 0"} // Jira refuses a query without a condition
 	}
 	ownOrder = order != ""
 	if !ownOrder {

@@ -122,8 +122,8 @@ func (c *Client) changelog(ctx context.Context, id string, since time.Time) ([]h
 		return oldest
 	}
 	add(first)
-	read := 0
-	for start := total - pageSize; ; start -= pageSize {
+	read, stride := 0, max(1, len(first)) // a page may be shorter than asked
+	for start := total - stride; ; start -= stride {
 		if read++; read > maxPages {
 			return nil, fmt.Errorf("changelog of issue %s: %w", id, errPages)
 		}

@@ -226,6 +226,9 @@ func (c *Client) userGroups(ctx context.Context, account string) (map[string]boo
 		Name    string `json:"name"`
 	}
 	err := c.get(ctx, "/rest/api/3/user/groups", url.Values{"accountId": {account}}, &list)
+	if statusOf(err) == http.StatusNotFound {
+		return map[string]bool{}, nil // a deleted account; a missing right would be a 403
+	}
 	groups := make(map[string]bool, 2*len(list))
 	for _, g := range list {
 		if g.GroupID != "" {

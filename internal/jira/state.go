@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -268,9 +269,9 @@ func (d journalDoc) encode() ([]byte, error) {
 	for err == nil && len(raw) > maxProperty && len(d.Keys)+len(d.Retry) > 0 {
 		excess := len(raw) - maxProperty
 		if len(d.Keys) > 0 {
-			dropOldest(d.Keys, excess, func(e journal1) int64 { return e.T })
+			dropOldest(d.Keys, excess, func(e journal1) (int64, int) { return e.T, len(`{"t":,"run":}`) + digits(e.T) + digits(e.Run) })
 		} else {
-			dropOldest(d.Retry, excess, func(t int64) int64 { return t })
+			dropOldest(d.Retry, excess, func(t int64) (int64, int) { return t, digits(t) })
 		}
 		raw, err = json.Marshal(d)
 	}
@@ -280,18 +281,26 @@ func (d journalDoc) encode() ([]byte, error) {
 	return raw, nil
 }
 
-// dropOldest removes the oldest entries of m that take up at least excess bytes.
-func dropOldest[V any](m map[string]V, excess int, at func(V) int64) {
+// dropOldest removes the oldest entries of m that take up at least excess bytes;
+// about returns an entry's time and the length of its value.
+func dropOldest[V any](m map[string]V, excess int, about func(V) (at int64, size int)) {
 	keys := sortedKeys(m)
-	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(at(m[a]), at(m[b])) })
+	slices.SortStableFunc(keys, func(a, b string) int {
+		at, _ := about(m[a])
+		bt, _ := about(m[b])
+		return cmp.Compare(at, bt)
+	})
 	for _, k := range keys {
 		if excess <= 0 {
 			return
 		}
-		excess -= len(k) + 3 // quotes and colon; the value comes on top
+		_, size := about(m[k])
+		excess -= len(k) + len(`"":,`) + size
 		delete(m, k)
 	}
 }
+
+func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
 
 // journal is one issue's journal.
 type journal struct {

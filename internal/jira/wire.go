@@ -57,10 +57,16 @@ func decodeRow(raw json.RawMessage) (issueRow, error) {
 		return issueRow{}, fmt.Errorf("an issue whose id %s is no number (key %s) is left out", quoted(wire.ID), quoted(wire.Key))
 	}
 	r := issueRow{ID: wire.ID, Key: wire.Key, Properties: members(wire.Properties)}
-	field := func(name string, into any) {
-		if raw, ok := wire.Fields[name]; ok && present(raw) && json.Unmarshal(raw, into) != nil {
-			r.Notes = append(r.Notes, "the field "+name+" has an unknown shape and counts as absent")
+	unknown := func(name string) {
+		r.Notes = append(r.Notes, "the field "+name+" has an unknown shape and counts as absent")
+	}
+	account := func(name string) *user {
+		raw := wire.Fields[name]
+		u := decodeUser(raw)
+		if u == nil && present(raw) {
+			unknown(name)
 		}
+		return u
 	}
 	stamp := func(name string) time.Time {
 		at, err := parseTime(wire.Fields[name])
@@ -70,19 +76,27 @@ func decodeRow(raw json.RawMessage) (issueRow, error) {
 		return at
 	}
 	r.Created, r.Updated = stamp("created"), stamp("updated")
-	var project struct {
+	r.Reporter, r.Creator = account("reporter"), account("creator")
+	r.Labels = member[[]string](wire.Fields, "labels", unknown)
+	r.Status = member[status](wire.Fields, "status", unknown)
+	r.Project = member[struct {
 		Key string `json:"key"`
-	}
-	field("reporter", &r.Reporter)
-	field("creator", &r.Creator)
-	field("labels", &r.Labels)
-	field("status", &r.Status)
-	field("project", &project)
-	r.Project = project.Key
+	}](wire.Fields, "project", unknown).Key
 	if r.Project == "" {
 		r.Project, _, _ = strings.Cut(r.Key, "-")
 	}
 	return r, nil
+}
+
+// member reads one field; unknown is told when it has another shape, and nothing
+// of it is kept then.
+func member[T any](fields map[string]json.RawMessage, name string, unknown func(string)) T {
+	var v, none T
+	if raw := fields[name]; present(raw) && json.Unmarshal(raw, &v) != nil {
+		unknown(name)
+		return none
+	}
+	return v
 }
 
 // jiraTime is how Jira writes times: the site's zone, offset without a colon.
