@@ -46,6 +46,12 @@ type GitHubSwitches struct {
 	CancelIgnored bool
 	// RateLimit is the number of requests per hour; 0 means no limit.
 	RateLimit int
+	// PermissionForbidden takes the right to ask for somebody's permission
+	// from the token: 403.
+	PermissionForbidden bool
+	// UnknownLogin404 says of logins without a permission that they do not
+	// exist, and not that they have none.
+	UnknownLogin404 bool
 }
 
 // Run is one workflow run.
@@ -82,7 +88,7 @@ type GitHub struct {
 	workflows  []*workflow
 	refs       map[string]bool
 	runs       []*run
-	roles      map[string]string
+	roles      map[string]grant
 	onDispatch func(Run)
 	lastID     int64
 	unknown    []string
@@ -105,7 +111,7 @@ type run struct {
 func NewGitHub(c GitHubConfig) *GitHub {
 	g := &GitHub{
 		server: strings.TrimSuffix(c.ServerURL, "/"), now: c.Now, token: c.Token, repo: c.Repo,
-		refs: map[string]bool{defaultBranch: true}, roles: map[string]string{}, lastID: 17_000_000_000,
+		refs: map[string]bool{defaultBranch: true}, roles: map[string]grant{}, lastID: 17_000_000_000,
 	}
 	if g.server == "" {
 		g.server = "https://github.com"
@@ -172,12 +178,29 @@ func (g *GitHub) SetState(file, state string) {
 	}
 }
 
-// SetPermission sets a person's permission on the repository: admin, write,
-// read or none.
+// grant is a person's permission on the repository in both of its forms.
+type grant struct{ permission, role string }
+
+// SetPermission sets a person's permission on the repository: admin, maintain,
+// write, triage, read or none. GitHub tells maintain and triage only as the
+// role's name, and write and read as the permission.
 func (g *GitHub) SetPermission(login, permission string) {
+	legacy := permission
+	switch permission {
+	case "maintain":
+		legacy = "write"
+	case "triage":
+		legacy = "read"
+	}
+	g.SetRole(login, permission, legacy)
+}
+
+// SetRole gives a person a role of any name, as organizations make them, which
+// comes with admin, write, read or none.
+func (g *GitHub) SetRole(login, role, permission string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.roles[login] = permission
+	g.roles[login] = grant{permission, role}
 }
 
 // OnDispatch calls f for every run that a dispatch creates, after it exists

@@ -115,6 +115,7 @@ func (g *GitHub) routes() *http.ServeMux {
 			g.send(w, f(w, r))
 		})
 	}
+	handle("GET ", g.locked(g.getRepo))
 	handle("GET /actions/workflows", g.locked(g.listWorkflows))
 	handle("GET /actions/workflows/{workflow}", g.locked(g.getWorkflow))
 	handle("POST /actions/workflows/{workflow}/dispatches", g.dispatch)
@@ -133,6 +134,10 @@ func (g *GitHub) routes() *http.ServeMux {
 		g.send(w, notFound())
 	})
 	return mux
+}
+
+func (g *GitHub) getRepo(http.ResponseWriter, *http.Request) answer {
+	return ok(g.showFullRepo())
 }
 
 // locked runs a handler on a consistent state.
@@ -453,11 +458,16 @@ func (g *GitHub) getContents(_ http.ResponseWriter, r *http.Request) answer {
 
 func (g *GitHub) getPermission(_ http.ResponseWriter, r *http.Request) answer {
 	login := r.PathValue("login")
-	permission, found := g.roles[login]
-	if !found {
-		permission = "none"
+	has, found := g.roles[login]
+	switch {
+	case g.switches.PermissionForbidden:
+		return fail(http.StatusForbidden, "Must have push access to view collaborator permission.")
+	case !found && g.switches.UnknownLogin404:
+		return notFound()
+	case !found:
+		has = grant{"none", "none"}
 	}
 	return ok(map[string]any{
-		"permission": permission, "role_name": permission, "user": g.showCollaborator(login, permission),
+		"permission": has.permission, "role_name": has.role, "user": g.showCollaborator(login, has),
 	})
 }

@@ -129,15 +129,34 @@ func numberOf(name string) int64 {
 	return int64(h.Sum32())
 }
 
-func (g *GitHub) showCollaborator(login, permission string) map[string]any {
+func (g *GitHub) showCollaborator(login string, has grant) map[string]any {
 	u := g.showUser(login)
+	write := has.permission == "write" || has.permission == "admin"
 	maps.Copy(u, map[string]any{
-		"role_name": permission,
+		"role_name": has.role,
 		"permissions": map[string]any{
-			"pull": permission != "none", "push": permission == "write" || permission == "admin", "admin": permission == "admin",
+			"pull": has.permission != "none", "push": write, "admin": has.permission == "admin",
+			"triage": write || has.role == "triage", "maintain": has.permission == "admin" || has.role == "maintain",
 		},
 	})
 	return u
+}
+
+// showFullRepo is what the repository's own resource shows, without the
+// permissions: what those of a job's token are is not known.
+func (g *GitHub) showFullRepo() map[string]any {
+	repo := g.showRepo()
+	born := "2026-01-01T00:00:00Z"
+	maps.Copy(repo, map[string]any{
+		"default_branch": defaultBranch, "homepage": nil, "language": nil, "license": nil, "mirror_url": nil,
+		"clone_url": g.pageURL() + ".git", "git_url": "git:" + strings.TrimPrefix(g.pageURL(), "https:") + ".git",
+		"ssh_url": "git@github.com:" + g.repo + ".git", "svn_url": g.pageURL(), "visibility": "private",
+		"has_issues": true, "has_projects": true, "has_wiki": true, "has_pages": false, "has_discussions": false,
+		"archived": false, "disabled": false, "size": 1, "forks": 0, "forks_count": 0, "open_issues": 0,
+		"open_issues_count": 0, "stargazers_count": 0, "watchers": 0, "watchers_count": 0, "network_count": 0,
+		"subscribers_count": 0, "created_at": born, "updated_at": born, "pushed_at": born,
+	})
+	return repo
 }
 
 func (g *GitHub) showRepo() map[string]any {

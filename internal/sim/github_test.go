@@ -250,6 +250,38 @@ func TestWorkflowFilesAndStatesCanBeRead(t *testing.T) {
 	status(t, w, http.MethodGet, simtest.GitHubURL+"/repos/acme/other/actions/workflows", "", http.StatusNotFound)
 }
 
+func TestTheRepositoryAndPeoplesRolesCanBeRead(t *testing.T) {
+	t.Parallel()
+	w := still(t)
+	if text := status(t, w, http.MethodGet, repo, "", http.StatusOK); !strings.Contains(text, `"default_branch":"main"`) || !strings.Contains(text, `"full_name":"`+simtest.Repo+`"`) {
+		t.Errorf("repository %s", text)
+	}
+	status(t, w, http.MethodGet, simtest.GitHubURL+"/repos/acme/other", "", http.StatusNotFound)
+	for _, role := range []string{"admin", "maintain", "write", "triage", "read", "none"} {
+		w.GitHub.SetPermission(role, role)
+	}
+	w.GitHub.SetRole("custom", "release-captain", "write")
+	type permission struct {
+		Permission string `json:"permission"`
+		Role       string `json:"role_name"`
+	}
+	of := func(login string) permission {
+		return parse[permission](t, status(t, w, http.MethodGet, repo+"/collaborators/"+login+"/permission", "", http.StatusOK))
+	}
+	for login, want := range map[string]permission{
+		"admin": {"admin", "admin"}, "maintain": {"write", "maintain"}, "write": {"write", "write"}, "triage": {"read", "triage"},
+		"read": {"read", "read"}, "none": {"none", "none"}, "nobody": {"none", "none"}, "custom": {"write", "release-captain"},
+	} {
+		if got := of(login); got != want {
+			t.Errorf("%s has %v, want %v", login, got, want)
+		}
+	}
+	w.GitHub.Set(func(s *sim.GitHubSwitches) { s.UnknownLogin404 = true })
+	status(t, w, http.MethodGet, repo+"/collaborators/nobody/permission", "", http.StatusNotFound)
+	w.GitHub.Set(func(s *sim.GitHubSwitches) { s.PermissionForbidden = true })
+	status(t, w, http.MethodGet, repo+"/collaborators/admin/permission", "", http.StatusForbidden)
+}
+
 func TestGitHubCountsRequestsAndRefusesWrongTokens(t *testing.T) {
 	t.Parallel()
 	w := still(t)

@@ -20,9 +20,17 @@ type JiraConfig struct {
 	// Now is the server's clock; it also feeds the Date header.
 	Now func() time.Time
 	// Email and Token are the only accepted Basic credentials; Self is the
-	// account that they belong to.
+	// account that they belong to. On Data Center Token is the only accepted
+	// personal access token (Bearer), and Email is only shown.
 	Email, Token string
 	Self         User
+	// DataCenter makes it a Data Center site: REST v2, users by name, bodies
+	// in wiki markup. An account id like "5f00:alice", wherever it is given,
+	// is there the name after the colon; [Jira.AccountName] tells.
+	DataCenter bool
+	// Password lets Self log in with name and password (Basic) on Data
+	// Center; none means that the site does not allow that.
+	Password string
 	// Zone is the zone that timestamps in bodies are rendered in, UTC if nil.
 	Zone *time.Location
 	// UserZone is the zone of Self's profile, in which JQL reads dates
@@ -32,6 +40,7 @@ type JiraConfig struct {
 
 // User is a Jira account.
 type User struct {
+	// AccountID is the name on Data Center, see [JiraConfig.DataCenter].
 	AccountID, DisplayName string
 	// Type is "atlassian", "app" or "customer"; empty means "atlassian".
 	Type string
@@ -82,30 +91,55 @@ type JiraSwitches struct {
 	// NoAccountHeader leaves X-AAccountId out.
 	NoAccountHeader bool
 	// RolesForbidden takes Administer Projects from the account: 401 on roles
-	// and on the permission search, with a good token.
+	// and on the permission search (403 there on Data Center), with a good
+	// token.
 	RolesForbidden bool
-	// GroupsForbidden takes Browse users and groups: 403 on /user/groups.
+	// PermissionSearchStatus replaces the status that the permission search
+	// answers without the right to it; 0 means the usual one.
+	PermissionSearchStatus int
+	// GroupsForbidden takes Browse users and groups: 403 on /user/groups, and
+	// on /user with its groups on Data Center.
 	GroupsForbidden bool
+	// BulkLeavesOut names issues, by their present key, that a bulk answer
+	// ("/issue/bulkfetch", "/changelog/bulkfetch") leaves out without a word.
+	// It must not call the site.
+	BulkLeavesOut func(path, key string) bool
+	// SearchWithoutProperties makes Data Center's search ignore properties.
+	SearchWithoutProperties bool
+	// HistoriesNewestFirst turns the order of Data Center's expanded
+	// changelogs around, on which nobody may rely.
+	HistoriesNewestFirst bool
+	// DeploymentType is what serverInfo says; empty means "Cloud", and on Data
+	// Center "Server", as it says at most sites ("DataCenter" at others).
+	DeploymentType string
+	// RateLimits are the limits on requests.
+	RateLimits RateLimits
 }
 
-// Jira is a simulated Jira Cloud site. It is an http.Handler, safe for
+// Jira is a simulated Jira site, Cloud or Data Center. It is an http.Handler, safe for
 // concurrent use, and every request sees and leaves a consistent state.
 type Jira struct {
 	base   string
 	prefix string
 	now    func() time.Time
-	email  string
-	token  string
-	self   string
-	zone   *time.Location
-	user   *time.Location
-	mux    *http.ServeMux
+	// root is the path of the API below prefix.
+	root  string
+	dc    bool
+	email string
+	token string
+	// password is "" where Basic credentials are refused on Data Center.
+	password string
+	self     string
+	zone     *time.Location
+	user     *time.Location
+	mux      *http.ServeMux
 	// patterns are the routes of mux.
 	patterns []string
 
 	mu       sync.Mutex
 	switches JiraSwitches
 	users    map[string]User
+	userKeys map[string]string
 	projects map[string]*project
 	issues   map[int64]*issue
 	byKey    map[string]*issue
@@ -114,6 +148,7 @@ type Jira struct {
 	unknown  []string
 	// planted is set while an answer is made that shows planted data.
 	planted bool
+	limiter limiter
 }
 
 type project struct {
@@ -132,9 +167,9 @@ type role struct {
 // NewJira returns a site that knows only its own account.
 func NewJira(c JiraConfig) *Jira {
 	j := &Jira{
-		now: c.Now, email: c.Email, token: c.Token, self: c.Self.AccountID,
-		zone: c.Zone, user: c.UserZone,
-		users: map[string]User{}, projects: map[string]*project{},
+		now: c.Now, email: c.Email, token: c.Token, password: c.Password,
+		root: "/rest/api/3", dc: c.DataCenter, zone: c.Zone, user: c.UserZone,
+		users: map[string]User{}, userKeys: map[string]string{}, projects: map[string]*project{},
 		issues: map[int64]*issue{}, byKey: map[string]*issue{}, lastID: 10000,
 	}
 	if j.zone == nil {
@@ -143,6 +178,10 @@ func NewJira(c JiraConfig) *Jira {
 	if j.user == nil {
 		j.user = j.zone
 	}
+	if j.dc {
+		j.root = "/rest/api/2"
+	}
+	j.self = j.AccountName(c.Self.AccountID)
 	j.SetBaseURL(c.BaseURL)
 	j.AddUser(c.Self)
 	j.mux = j.routes()
@@ -157,6 +196,26 @@ func (j *Jira) SetBaseURL(base string) {
 	if u, err := url.Parse(j.base); err == nil {
 		j.prefix = u.Path
 	}
+}
+
+// BaseURL is the site's address, with its context path.
+func (j *Jira) BaseURL() string { return j.base }
+
+// AccountName is the identity that an account has on this site: its id on
+// Cloud, the part after the last colon on Data Center.
+func (j *Jira) AccountName(accountID string) string {
+	if !j.dc {
+		return accountID
+	}
+	return accountID[strings.LastIndex(accountID, ":")+1:]
+}
+
+func (j *Jira) accountNames(accountIDs []string) []string {
+	names := make([]string, len(accountIDs))
+	for i, id := range accountIDs {
+		names[i] = j.AccountName(id)
+	}
+	return names
 }
 
 // Set changes switches.
@@ -181,7 +240,11 @@ func (j *Jira) AddUser(u User) {
 		u.Type = "atlassian"
 	}
 	u.Groups = slices.Clone(u.Groups)
+	u.AccountID = j.AccountName(u.AccountID)
 	j.users[u.AccountID] = u
+	if j.userKeys[u.AccountID] == "" {
+		j.userKeys[u.AccountID] = "JIRAUSER" + strconv.Itoa(firstUserKey+len(j.userKeys))
+	}
 }
 
 // AddProject adds a project with the roles Administrators, Developers, Viewers
@@ -196,6 +259,9 @@ func (j *Jira) AddProject(key string) {
 	j.projects[key] = p
 }
 
+// firstUserKey is the number of the first account of a Data Center site.
+const firstUserKey = 10100
+
 const addonRole = "atlassian-addons-project-access"
 
 // Grant puts accounts into a role of a project; both must exist.
@@ -203,7 +269,7 @@ func (j *Jira) Grant(project, role string, accountIDs ...string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if r := j.role(project, role); r != nil {
-		r.users = append(r.users, accountIDs...)
+		r.users = append(r.users, j.accountNames(accountIDs)...)
 	}
 }
 
@@ -221,9 +287,9 @@ func (j *Jira) Revoke(project, role string, names ...string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if r := j.role(project, role); r != nil {
-		gone := func(name string) bool { return slices.Contains(names, name) }
-		r.users = slices.DeleteFunc(r.users, gone)
-		r.groups = slices.DeleteFunc(r.groups, gone)
+		accounts := j.accountNames(names)
+		r.users = slices.DeleteFunc(r.users, func(name string) bool { return slices.Contains(accounts, name) })
+		r.groups = slices.DeleteFunc(r.groups, func(name string) bool { return slices.Contains(names, name) })
 	}
 }
 

@@ -18,7 +18,8 @@ type IssueSpec struct {
 	// Reporter and Creator are account ids; no Creator means the reporter.
 	Reporter, Creator string
 	Labels            []string
-	// Description is an ADF document or nil.
+	// Description is an ADF document or nil; Data Center shows it as wiki
+	// markup. A string is kept as it is.
 	Description any
 	// Status is the first status, "To Do" if empty.
 	Status string
@@ -39,9 +40,9 @@ func (j *Jira) CreateIssue(spec IssueSpec) Issue {
 	p.next++
 	is := &issue{id: j.nextID(), key: fmt.Sprintf("%s-%d", p.key, p.next), project: p}
 	st := state{
-		summary: spec.Summary, description: spec.Description,
+		summary: spec.Summary, description: j.markup(spec.Description),
 		created: j.clock(), updated: j.clock(),
-		reporter: spec.Reporter, creator: spec.Creator,
+		reporter: j.AccountName(spec.Reporter), creator: j.AccountName(spec.Creator),
 		labels: slices.Clone(spec.Labels), status: spec.Status,
 	}
 	if st.creator == "" {
@@ -55,9 +56,18 @@ func (j *Jira) CreateIssue(spec IssueSpec) Issue {
 	return Issue{ID: strconv.FormatInt(is.id, 10), Key: is.key}
 }
 
-// Comment adds a comment of one paragraph and returns its id.
+// Comment adds a comment of one paragraph and returns its id. On Data Center
+// the text is the body, as wiki markup.
 func (j *Jira) Comment(key, author, text string) string {
-	return j.CommentADF(key, author, Paragraph(text), nil, nil)
+	return j.CommentADF(key, author, j.plain(text), nil, nil)
+}
+
+// plain is the body of one paragraph.
+func (j *Jira) plain(text string) any {
+	if j.dc {
+		return text
+	}
+	return Paragraph(text)
 }
 
 // Paragraph is the ADF document of one paragraph of plain text.
@@ -73,13 +83,15 @@ func Paragraph(text string) map[string]any {
 }
 
 // CommentADF adds a comment and returns its id. Visibility, if not nil, is
-// shown as the comment's visibility; public, if not nil, as jsdPublic.
+// shown as the comment's visibility; public, if not nil, as jsdPublic. On Data
+// Center the document is turned into wiki markup, and what is not public has
+// the property sd.public.comment instead.
 func (j *Jira) CommentADF(key, author string, body, visibility any, public *bool) string {
-	id := ""
+	id, author := "", j.AccountName(author)
 	j.edit(key, func(is *issue, st state) state {
 		c := &comment{
 			id: j.nextID(), author: author, editor: author, created: st.updated, updated: st.updated,
-			body: body, visibility: visibility, public: public,
+			body: j.markup(body), visibility: visibility, public: public,
 		}
 		is.comments = append(is.comments, c)
 		id = strconv.FormatInt(c.id, 10)
@@ -93,18 +105,23 @@ func (j *Jira) EditComment(key, commentID, editor, text string) {
 	j.edit(key, func(is *issue, st state) state {
 		for _, c := range is.comments {
 			if strconv.FormatInt(c.id, 10) == commentID {
-				c.body, c.editor, c.updated = Paragraph(text), editor, st.updated
+				c.body, c.editor, c.updated = j.plain(text), j.AccountName(editor), st.updated
 			}
 		}
 		return st
 	})
 }
 
-// DeleteComment removes a comment; no changelog entry tells of it.
+// DeleteComment removes a comment. No changelog entry tells of it on Cloud; on
+// Data Center one of the field "Comment" has the old text.
 func (j *Jira) DeleteComment(key, id string) {
 	j.edit(key, func(is *issue, st state) state {
 		is.comments = slices.DeleteFunc(is.comments, func(c *comment) bool {
-			return strconv.FormatInt(c.id, 10) == id
+			gone := strconv.FormatInt(c.id, 10) == id
+			if text, isText := c.body.(string); gone && j.dc && isText {
+				j.record(is, c.author, st.updated, j.item("Comment", nil, text, nil, ""))
+			}
+			return gone
 		})
 		return st
 	})
@@ -113,7 +130,7 @@ func (j *Jira) DeleteComment(key, id string) {
 // SetLabels replaces the set of labels and writes one changelog entry.
 func (j *Jira) SetLabels(key, author string, labels ...string) {
 	j.edit(key, func(is *issue, st state) state {
-		j.record(is, author, st.updated, item("labels", nil, strings.Join(st.labels, " "), nil, strings.Join(labels, " ")))
+		j.record(is, author, st.updated, j.item("labels", nil, strings.Join(st.labels, " "), nil, strings.Join(labels, " ")))
 		st.labels = slices.Clone(labels)
 		return st
 	})
@@ -122,7 +139,7 @@ func (j *Jira) SetLabels(key, author string, labels ...string) {
 // Transition moves an issue to one of the site's statuses ([Statuses]).
 func (j *Jira) Transition(key, author, status string) {
 	j.edit(key, func(is *issue, st state) state {
-		j.record(is, author, st.updated, item("status", statusID(st.status), st.status, statusID(status), status))
+		j.record(is, author, st.updated, j.item("status", statusID(st.status), st.status, statusID(status), status))
 		st.status = status
 		return st
 	})
@@ -132,12 +149,12 @@ func (j *Jira) Transition(key, author, status string) {
 // is kept and shown as a text.
 func (j *Jira) Edit(key, author, field, from, to string) {
 	j.edit(key, func(is *issue, st state) state {
-		j.record(is, author, st.updated, item(field, nil, from, nil, to))
+		j.record(is, author, st.updated, j.item(field, nil, from, nil, to))
 		switch field {
 		case "summary":
 			st.summary = to
 		case "description":
-			st.description = Paragraph(to)
+			st.description = j.plain(to)
 		default:
 			st.extra = maps.Clone(st.extra)
 			if st.extra == nil {
@@ -157,11 +174,17 @@ func (j *Jira) Touch(key string) {
 
 // AddHistory appends a changelog entry as it is, however broken. An id is
 // added if it has none; a readable "created" decides its place in the order.
+// On Data Center an author with an accountId is shown as that site shows users.
 func (j *Jira) AddHistory(key string, raw map[string]any) {
 	j.edit(key, func(is *issue, st state) state {
 		h := &change{id: j.nextID(), at: st.updated, raw: maps.Clone(raw), planted: true}
 		if _, ok := h.raw["id"]; !ok {
 			h.raw["id"] = strconv.FormatInt(h.id, 10)
+		}
+		if author, ok := raw["author"].(map[string]any); ok && j.dc {
+			if account, ok := author["accountId"].(string); ok {
+				h.raw["author"] = j.userDetails(j.AccountName(account))
+			}
 		}
 		if text, ok := raw["created"].(string); ok {
 			if at, err := time.Parse(jiraTime, text); err == nil {
@@ -199,7 +222,7 @@ func (j *Jira) MoveIssue(key, author, to string) string {
 		p.next++
 		moved = fmt.Sprintf("%s-%d", p.key, p.next)
 		j.record(is, author, st.updated,
-			item("project", is.project.id, is.project.key, p.id, p.key), item("Key", nil, is.key, nil, moved))
+			j.item("project", is.project.id, is.project.key, p.id, p.key), j.item("Key", nil, is.key, nil, moved))
 		is.key, is.project = moved, p
 		j.byKey[moved] = is
 		return st
@@ -314,15 +337,19 @@ func (j *Jira) record(is *issue, author string, at time.Time, items ...map[strin
 	id := j.nextID()
 	raw := map[string]any{"id": strconv.FormatInt(id, 10), "created": j.stamp(at), "items": items}
 	if author != "" {
-		raw["author"] = j.userDetails(author)
+		raw["author"] = j.userDetails(j.AccountName(author))
 	}
 	is.history = append(is.history, &change{id: id, at: at, raw: raw})
 }
 
-// item is one changed field; ids are nil or texts.
-func item(field string, from any, fromString string, to any, toString string) map[string]any {
-	return map[string]any{
-		"field": field, "fieldId": field, "fieldtype": "jira",
+// item is one changed field; ids are nil or texts. Data Center has no fieldId.
+func (j *Jira) item(field string, from any, fromString string, to any, toString string) map[string]any {
+	it := map[string]any{
+		"field": field, "fieldtype": "jira",
 		"from": from, "fromString": fromString, "to": to, "toString": toString,
 	}
+	if !j.dc {
+		it["fieldId"] = field
+	}
+	return it
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -51,31 +52,64 @@ func (j *Jira) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Date", j.now().UTC().Format(http.TimeFormat))
 	h.Set("Cache-Control", "no-cache, no-store, no-transform")
-	email, token, basic := r.BasicAuth()
-	good := basic && email == j.email && token == j.token
+	good := j.knows(r)
 	switch {
 	case j.switches.AuthMode == AuthAnonymous200:
 		h.Set(loginReason, "AUTHENTICATED_FAILED")
+		j.showCaller(h, "anonymous")
 		r = r.WithContext(context.WithValue(r.Context(), anonymousKey{}, true))
 	case !good:
 		h.Set("Www-Authenticate", `OAuth realm="`+j.base+`"`)
-		if basic {
+		if r.Header.Get("Authorization") != "" {
 			h.Set(loginReason, "AUTHENTICATED_FAILED")
 		}
 		write(w, notAuthenticated())
 		return
 	default:
 		h.Set(loginReason, "OK")
-		if !j.switches.NoAccountHeader {
-			h.Set("X-AAccountId", j.self)
-		}
+		j.showCaller(h, j.self)
 	}
-	if j.prefix != "" {
-		http.StripPrefix(j.prefix, j.mux).ServeHTTP(w, r)
+	if !strings.HasPrefix(r.URL.Path, j.prefix) {
+		j.noRoute(w, r)
 		return
 	}
-	j.mux.ServeHTTP(w, r)
+	http.StripPrefix(j.prefix, j.mux).ServeHTTP(w, r)
 }
+
+// noRoute answers a request that meets no route, and remembers it.
+func (j *Jira) noRoute(w http.ResponseWriter, r *http.Request) {
+	j.unknown = append(j.unknown, r.Method+" "+r.URL.Path)
+	write(w, answer{http.StatusNotFound, map[string]any{
+		"message": "null for uri: " + j.base + r.URL.Path, "status-code": http.StatusNotFound,
+	}})
+}
+
+// knows reports whether a request has the good credentials.
+func (j *Jira) knows(r *http.Request) bool {
+	name, secret, basic := r.BasicAuth()
+	switch {
+	case !j.dc:
+		return basic && name == j.email && secret == j.token
+	case basic:
+		return name == j.self && secret == j.password && secret != ""
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.EqualFold(scheme, "Bearer") && token == j.token
+}
+
+// showCaller tells whom the site takes the caller for.
+func (j *Jira) showCaller(h http.Header, caller string) {
+	switch {
+	case j.switches.NoAccountHeader:
+	case j.dc:
+		h.Set("X-AUSERNAME", url.PathEscape(caller))
+	case caller == j.self:
+		h.Set("X-AAccountId", caller)
+	}
+}
+
+// api is the address below which the operations are.
+func (j *Jira) api() string { return j.base + j.root }
 
 // access says what a route gives an anonymous caller.
 type access int
@@ -91,12 +125,10 @@ func (j *Jira) Routes() []string { return slices.Clone(j.patterns) }
 
 func (j *Jira) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	handle := func(pattern string, a access, f func(*http.Request) answer) {
-		method, path, _ := strings.Cut(pattern, " ")
-		pattern = method + " /rest/api/3" + path
-		j.patterns = append(j.patterns, pattern)
+	serve := func(pattern string, a access, f func(*http.Request) answer) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			switch {
+			case !j.admit(w, r, pattern):
 			case a == loggedIn && anonymous(r):
 				write(w, notAuthenticated())
 			case a == hidden && anonymous(r):
@@ -111,13 +143,21 @@ func (j *Jira) routes() *http.ServeMux {
 			}
 		})
 	}
-	handle("GET /search/jql", open, j.searchGet)
-	handle("POST /search/jql", open, j.searchPost)
-	handle("POST /search/approximate-count", open, j.approximateCount)
-	handle("POST /issue/bulkfetch", open, j.bulkFetch)
-	handle("POST /changelog/bulkfetch", loggedIn, j.bulkChangelogs)
+	handle := func(pattern string, a access, f func(*http.Request) answer) {
+		method, path, _ := strings.Cut(pattern, " ")
+		pattern = method + " " + j.root + path
+		j.patterns = append(j.patterns, pattern)
+		serve(pattern, a, f)
+	}
+	if j.dc {
+		j.dcRoutes(handle)
+	} else {
+		j.cloudRoutes(handle)
+		// Cloud has REST v2 as well. It is served only where a client must ask
+		// before it knows the flavour.
+		serve("GET /rest/api/2/serverInfo", open, j.serverInfo)
+	}
 	handle("GET /issue/{issue}", hidden, j.getIssue)
-	handle("GET /issue/{issue}/changelog", hidden, j.getChangelog)
 	handle("GET /issue/{issue}/comment", hidden, j.getComments)
 	handle("POST /issue/{issue}/comment", hidden, j.postComment)
 	handle("GET /issue/{issue}/properties", hidden, j.getProperties)
@@ -131,15 +171,20 @@ func (j *Jira) routes() *http.ServeMux {
 	handle("GET /status/{status}", open, j.getStatus)
 	handle("GET /project/{project}/role", loggedIn, j.getRoles)
 	handle("GET /project/{project}/role/{role}", loggedIn, j.getRole)
+	mux.HandleFunc("/", j.noRoute)
+	return mux
+}
+
+// cloudRoutes are the routes that Cloud alone has, or has in its own form.
+func (j *Jira) cloudRoutes(handle func(string, access, func(*http.Request) answer)) {
+	handle("GET /search/jql", open, j.searchGet)
+	handle("POST /search/jql", open, j.searchPost)
+	handle("POST /search/approximate-count", open, j.approximateCount)
+	handle("POST "+bulkFetchPath, open, j.bulkFetch)
+	handle("POST "+bulkChangelogsPath, loggedIn, j.bulkChangelogs)
+	handle("GET /issue/{issue}/changelog", hidden, j.getChangelog)
 	handle("GET /user/groups", loggedIn, j.userGroups)
 	handle("GET /user/permission/search", loggedIn, j.permissionSearch)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		j.unknown = append(j.unknown, r.Method+" "+r.URL.Path)
-		write(w, answer{http.StatusNotFound, map[string]any{
-			"message": "null for uri: " + j.base + r.URL.Path, "status-code": http.StatusNotFound,
-		}})
-	})
-	return mux
 }
 
 // write sends an answer as JSON.

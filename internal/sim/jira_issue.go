@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
@@ -49,7 +50,7 @@ func (j *Jira) getIssue(r *http.Request) answer {
 		sh.fields = []string{"*all"}
 	}
 	out := j.showIssue(is, is.cur, sh)
-	out["key"], out["self"] = is.key, j.base+"/rest/api/3/issue/"+strconv.FormatInt(is.id, 10)
+	out["key"], out["self"] = is.key, j.api()+"/issue/"+strconv.FormatInt(is.id, 10)
 	if out["fields"] == nil {
 		out["fields"] = map[string]any{}
 	}
@@ -81,13 +82,27 @@ func (j *Jira) bulkFetch(r *http.Request) answer {
 	}
 	issues := []any{}
 	if !anonymous(r) {
-		for _, is := range j.resolve(req.Issues) {
+		for _, is := range j.bulk(bulkFetchPath, req.Issues) {
 			out := j.showIssue(is, is.cur, sh)
 			out["key"] = is.key
 			issues = append(issues, out)
 		}
 	}
 	return ok(map[string]any{"issues": issues, "issueErrors": []any{}})
+}
+
+const (
+	bulkFetchPath      = "/issue/bulkfetch"
+	bulkChangelogsPath = "/changelog/bulkfetch"
+)
+
+// bulk returns the named issues that a bulk operation answers for.
+func (j *Jira) bulk(path string, idsOrKeys []string) []*issue {
+	issues := j.resolve(idsOrKeys)
+	if leavesOut := j.switches.BulkLeavesOut; leavesOut != nil {
+		issues = slices.DeleteFunc(issues, func(is *issue) bool { return leavesOut(path, is.key) })
+	}
+	return issues
 }
 
 // resolve returns the visible ones of the named issues, each once, by id.
@@ -138,7 +153,7 @@ func (j *Jira) bulkChangelogs(r *http.Request) answer {
 		h  *change
 	}
 	var all []entry
-	issues := j.resolve(req.Issues)
+	issues := j.bulk(bulkChangelogsPath, req.Issues)
 	for _, is := range issues {
 		for _, h := range is.history {
 			if touches(h.raw, req.FieldIDs) {
@@ -246,7 +261,7 @@ func (j *Jira) getChangelog(r *http.Request) answer {
 	for _, h := range history[first:end] {
 		values = append(values, j.showHistory(h))
 	}
-	self := j.base + "/rest/api/3/issue/" + strconv.FormatInt(is.id, 10) + "/changelog?maxResults=" + strconv.Itoa(size) + "&startAt="
+	self := j.api() + "/issue/" + strconv.FormatInt(is.id, 10) + "/changelog?maxResults=" + strconv.Itoa(size) + "&startAt="
 	out := map[string]any{
 		"self": self + strconv.Itoa(start), "startAt": start, "maxResults": size,
 		"total": total, "isLast": end >= total, "values": values,
@@ -285,10 +300,22 @@ func (j *Jira) getComments(r *http.Request) answer {
 	default:
 		return refuse(http.StatusBadRequest, "orderBy takes created, -created or +created.")
 	}
+	if j.dc { // all of them, or as many as were asked for
+		size = dcComments
+		if n, err := strconv.Atoi(v.Get("maxResults")); err == nil {
+			size = min(n, dcComments)
+		}
+	}
 	first, end := min(start, len(comments)), min(start+size, len(comments))
 	shown := make([]any, 0, end-first)
 	for _, c := range comments[first:end] {
-		shown = append(shown, j.showComment(is, c))
+		out := j.showComment(is, c)
+		if j.dc && c.public != nil && slices.Contains(list(v["expand"]), "properties") {
+			out["properties"] = []any{map[string]any{
+				"key": "sd.public.comment", "value": map[string]any{"internal": !*c.public},
+			}}
+		}
+		shown = append(shown, out)
 	}
 	return ok(map[string]any{"startAt": start, "maxResults": size, "total": len(comments), "comments": shown})
 }
@@ -299,15 +326,17 @@ func (j *Jira) postComment(r *http.Request) answer {
 		return noIssue()
 	}
 	var req struct {
-		Body       map[string]any `json:"body"`
-		Visibility any            `json:"visibility"`
-		Properties []any          `json:"properties"`
-		JSDPublic  *bool          `json:"jsdPublic"`
+		Body       any   `json:"body"`
+		Visibility any   `json:"visibility"`
+		Properties []any `json:"properties"`
+		JSDPublic  *bool `json:"jsdPublic"`
 	}
-	if !decode(r, &req) {
+	if !decode(r, &req) || j.dc && req.JSDPublic != nil {
 		return refuse(http.StatusBadRequest, badPayload)
 	}
-	if req.Body["type"] != "doc" {
+	doc, _ := req.Body.(map[string]any)
+	text, isText := req.Body.(string)
+	if valid := doc["type"] == "doc"; !j.dc && !valid || j.dc && (!isText || strings.TrimSpace(text) == "") {
 		return refuse(http.StatusBadRequest, "Comment body is not valid!")
 	}
 	now := j.clock()
@@ -330,7 +359,7 @@ func (j *Jira) getProperties(r *http.Request) answer {
 	keys := []any{}
 	for _, k := range slices.Sorted(maps.Keys(is.cur.props)) {
 		keys = append(keys, map[string]any{
-			"key": k, "self": j.base + "/rest/api/3/issue/" + strconv.FormatInt(is.id, 10) + "/properties/" + url.PathEscape(k),
+			"key": k, "self": j.api() + "/issue/" + strconv.FormatInt(is.id, 10) + "/properties/" + url.PathEscape(k),
 		})
 	}
 	return ok(map[string]any{"keys": keys})
@@ -367,6 +396,8 @@ func (j *Jira) putProperty(r *http.Request) answer {
 		return refuse(http.StatusBadRequest, "The property value must not be longer than 32768 bytes.")
 	case !json.Valid(raw):
 		return refuse(http.StatusBadRequest, "The property value must be a non-empty, valid JSON document.")
+	case j.dc && !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")):
+		return refuse(http.StatusBadRequest, "The property value must be a JSON object.")
 	}
 	_, replaced := is.cur.props[key]
 	j.commit(is, j.touched(withProp(is.cur, key, raw)))

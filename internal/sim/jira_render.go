@@ -61,10 +61,10 @@ func categoryID(key string) int {
 func (j *Jira) showStatus(s Status) map[string]any {
 	id := strconv.Itoa(categoryID(s.Category))
 	return map[string]any{
-		"self": j.base + "/rest/api/3/status/" + s.ID, "id": s.ID, "name": s.Name,
+		"self": j.api() + "/status/" + s.ID, "id": s.ID, "name": s.Name,
 		"description": "", "iconUrl": j.base + "/",
 		"statusCategory": map[string]any{
-			"self": j.base + "/rest/api/3/statuscategory/" + id, "id": categoryID(s.Category),
+			"self": j.api() + "/statuscategory/" + id, "id": categoryID(s.Category),
 			"key": s.Category, "name": categoryName(s.Category), "colorName": "blue-gray",
 		},
 	}
@@ -73,12 +73,15 @@ func (j *Jira) showStatus(s Status) map[string]any {
 // userDetails shows an account the way issues, comments and histories do; an
 // unknown account is shown as a deleted one.
 func (j *Jira) userDetails(account string) map[string]any {
+	if j.dc {
+		return j.dcUserDetails(account)
+	}
 	u, ok := j.users[account]
 	if !ok {
 		u = User{AccountID: account, DisplayName: "Former user", Type: "atlassian"}
 	}
 	return map[string]any{
-		"self":      j.base + "/rest/api/3/user?accountId=" + account,
+		"self":      j.api() + "/user?accountId=" + account,
 		"accountId": account, "accountType": u.Type, "displayName": u.DisplayName, "active": ok,
 	}
 }
@@ -109,7 +112,7 @@ func (j *Jira) allFields(is *issue, st state) map[string]any {
 		"status":      j.showStatus(statusByName(st.status)),
 		"priority":    map[string]any{"id": "3", "name": priorityName},
 		"project": map[string]any{
-			"self": j.base + "/rest/api/3/project/" + is.project.id,
+			"self": j.api() + "/project/" + is.project.id,
 			"id":   is.project.id, "key": is.project.key, "name": is.project.key,
 		},
 		"issuetype": map[string]any{"id": "10001", "name": issueType, "subtask": false},
@@ -135,7 +138,7 @@ type shape struct {
 	changelog          bool
 }
 
-// maxExpanded is where the expanded changelog of an issue is cut.
+// maxExpanded is where Cloud cuts the expanded changelog of an issue.
 const maxExpanded = 40
 
 // only reports whether nothing but the named parts was asked for.
@@ -152,20 +155,25 @@ func (s shape) only(names ...string) bool {
 func (j *Jira) showIssue(is *issue, st state, sh shape) map[string]any {
 	id := strconv.FormatInt(is.id, 10)
 	out := map[string]any{"id": id}
-	if !sh.only("id") {
+	if j.dc || !sh.only("id") {
 		out["key"] = is.key
-		out["self"] = j.base + "/rest/api/3/issue/" + id
+		out["self"] = j.api() + "/issue/" + id
 	}
-	if !sh.only("id", "key") {
+	if j.dc || !sh.only("id", "key") {
 		out["expand"] = "renderedFields,names,schema,operations,editmeta,changelog,versionedRepresentations"
 		out["fields"] = pick(j.allFields(is, st), sh.fields)
 	}
 	if sh.changelog {
 		histories := []any{}
-		for _, h := range slices.Backward(is.sortedHistory()) {
+		for _, h := range is.sortedHistory() {
 			histories = append(histories, j.showHistory(h))
 		}
-		histories = histories[:min(len(histories), maxExpanded)]
+		if !j.dc || j.switches.HistoriesNewestFirst {
+			slices.Reverse(histories)
+		}
+		if !j.dc {
+			histories = histories[:min(len(histories), maxExpanded)]
+		}
 		out["changelog"] = map[string]any{
 			"startAt": 0, "maxResults": len(histories), "total": len(is.history), "histories": histories,
 		}
@@ -213,10 +221,12 @@ func (j *Jira) showHistory(h *change) map[string]any {
 func (j *Jira) showComment(is *issue, c *comment) map[string]any {
 	id := strconv.FormatInt(c.id, 10)
 	out := map[string]any{
-		"self": j.base + "/rest/api/3/issue/" + strconv.FormatInt(is.id, 10) + "/comment/" + id,
+		"self": j.api() + "/issue/" + strconv.FormatInt(is.id, 10) + "/comment/" + id,
 		"id":   id, "body": c.body,
 		"created": j.stamp(c.created), "updated": j.stamp(c.updated),
-		"jsdPublic": c.public == nil || *c.public,
+	}
+	if !j.dc {
+		out["jsdPublic"] = c.public == nil || *c.public
 	}
 	if c.author != "" {
 		out["author"] = j.userDetails(c.author)

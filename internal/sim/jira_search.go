@@ -163,7 +163,7 @@ func (j *Jira) rows(q query, reconciled []int64) []row {
 			lag = 0
 		}
 		st, ok := j.indexed(is, lag)
-		if ok && j.matches(q.where, false, is, st) {
+		if ok && (q.where == nil || j.matches(q.where, false, is, st)) {
 			rows = append(rows, row{is, st, sortKeys(q.order, is, st)})
 		}
 	}

@@ -1,33 +1,52 @@
 package sim
 
 import (
+	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-func (j *Jira) myself(*http.Request) answer {
+func (j *Jira) myself(r *http.Request) answer {
 	u := j.showUser(j.self)
+	if j.dc {
+		u["groups"] = j.dcGroups(j.self, slices.Contains(list(r.URL.Query()["expand"]), "groups"))
+		u["expand"] = "groups,applicationRoles"
+	}
 	u["timeZone"], u["locale"], u["emailAddress"] = j.user.String(), "en_US", j.email
 	return ok(u)
 }
 
 // showUser shows an account the way user resources do.
 func (j *Jira) showUser(account string) map[string]any {
+	if j.dc {
+		return j.dcUserDetails(account)
+	}
 	u := j.users[account]
 	return map[string]any{
-		"self":      j.base + "/rest/api/3/user?accountId=" + account,
+		"self":      j.api() + "/user?accountId=" + account,
 		"accountId": account, "accountType": u.Type, "displayName": u.DisplayName, "active": true,
 	}
 }
 
 func (j *Jira) serverInfo(*http.Request) answer {
-	return ok(map[string]any{
+	info := map[string]any{
 		"baseUrl": j.base, "displayUrl": j.base, "version": "1001.0.0-SNAPSHOT", "versionNumbers": []int{1001, 0, 0},
 		"deploymentType": "Cloud", "buildNumber": 100290, "buildDate": "2026-08-01T00:00:00.000+0000",
 		"serverTime": j.stamp(j.clock()), "serverTimeZone": j.zone.String(), "scmInfo": "0", "serverTitle": "Jira",
-	})
+	}
+	if j.dc {
+		info["version"], info["versionNumbers"], info["buildNumber"] = "9.12.7", []int{9, 12, 7}, 9120007
+		info["deploymentType"] = "Server"
+		delete(info, "displayUrl")
+		delete(info, "serverTimeZone")
+	}
+	if j.switches.DeploymentType != "" {
+		info["deploymentType"] = j.switches.DeploymentType
+	}
+	return ok(info)
 }
 
 // projectFor resolves a project by key or id.
@@ -41,6 +60,9 @@ func (j *Jira) projectFor(keyOrID string) *project {
 func (j *Jira) myPermissions(r *http.Request) answer {
 	v := r.URL.Query()
 	names := list(v["permissions"])
+	if j.dc {
+		names = permissionKeys() // the parameter does not exist there
+	}
 	if len(names) == 0 {
 		return refuse(http.StatusBadRequest, "The permissions query parameter is required.")
 	}
@@ -48,13 +70,9 @@ func (j *Jira) myPermissions(r *http.Request) answer {
 	if named && scope == nil {
 		return refuse(http.StatusNotFound, "No project or issue could be found with that key or id.")
 	}
-	known := []string{
-		"BROWSE_PROJECTS", "EDIT_ISSUES", "ADD_COMMENTS", "CREATE_ISSUES", "TRANSITION_ISSUES",
-		"DELETE_ISSUES", "ADMINISTER_PROJECTS", "ADMINISTER", "USER_PICKER",
-	}
 	out := map[string]any{}
 	for _, name := range names {
-		id := slices.Index(known, name)
+		id := slices.Index(permissionKeys(), name)
 		if id < 0 {
 			return refuse(http.StatusBadRequest, "Unrecognized permission: "+name)
 		}
@@ -78,6 +96,16 @@ func (j *Jira) myPermissions(r *http.Request) answer {
 	}
 	return ok(map[string]any{"permissions": out})
 }
+
+// permissionKeys are the permissions that the site knows.
+func permissionKeys() []string {
+	return []string{
+		"BROWSE_PROJECTS", "EDIT_ISSUES", "ADD_COMMENTS", "CREATE_ISSUES", "TRANSITION_ISSUES",
+		"DELETE_ISSUES", "ADMINISTER_PROJECTS", "ADMINISTER", "USER_PICKER",
+	}
+}
+
+func unknownPermission(name string) bool { return !slices.Contains(permissionKeys(), name) }
 
 // permissionScope is the project that the first given name leads to.
 func (j *Jira) permissionScope(projectKey, projectID, issueKey, issueID string) (p *project, named bool) {
@@ -143,7 +171,7 @@ func noProject(name string) answer {
 }
 
 func (j *Jira) roleURL(p *project, r *role) string {
-	return j.base + "/rest/api/3/project/" + p.id + "/role/" + strconv.FormatInt(r.id, 10)
+	return j.api() + "/project/" + p.id + "/role/" + strconv.FormatInt(r.id, 10)
 }
 
 func (j *Jira) getRole(r *http.Request) answer {
@@ -165,16 +193,24 @@ func (j *Jira) getRole(r *http.Request) answer {
 func (j *Jira) showRole(p *project, r *role) map[string]any {
 	actors := []map[string]any{}
 	for _, g := range r.groups {
-		actors = append(actors, map[string]any{
+		actor := map[string]any{
 			"id": 20000 + len(actors), "displayName": g, "name": g, "type": "atlassian-group-role-actor",
-			"actorGroup": map[string]any{"name": g, "displayName": g, "groupId": GroupID(g)},
-		})
+		}
+		if !j.dc {
+			actor["actorGroup"] = map[string]any{"name": g, "displayName": g, "groupId": GroupID(g)}
+		}
+		actors = append(actors, actor)
 	}
 	for _, a := range r.users {
-		actors = append(actors, map[string]any{
+		actor := map[string]any{
 			"id": 20000 + len(actors), "displayName": j.users[a].DisplayName, "type": "atlassian-user-role-actor",
-			"actorUser": map[string]any{"accountId": a},
-		})
+		}
+		if j.dc {
+			actor["name"] = a
+		} else {
+			actor["actorUser"] = map[string]any{"accountId": a}
+		}
+		actors = append(actors, actor)
 	}
 	slices.SortStableFunc(actors, func(a, b map[string]any) int {
 		x, _ := a["displayName"].(string)
@@ -204,7 +240,7 @@ func (j *Jira) userGroups(r *http.Request) answer {
 	out := []any{}
 	for _, g := range u.Groups {
 		out = append(out, map[string]any{
-			"name": g, "groupId": GroupID(g), "self": j.base + "/rest/api/3/group?groupId=" + GroupID(g),
+			"name": g, "groupId": GroupID(g), "self": j.api() + "/group?groupId=" + GroupID(g),
 		})
 	}
 	return ok(out)
@@ -219,19 +255,50 @@ func (j *Jira) permissionSearch(r *http.Request) answer {
 		return refuse(http.StatusBadRequest, "Exactly one of query and accountId is required.")
 	case len(permissions) == 0 || !named:
 		return refuse(http.StatusBadRequest, "permissions and one of issueKey and projectKey are required.")
+	case slices.ContainsFunc(permissions, unknownPermission):
+		return refuse(http.StatusBadRequest, "Unrecognized permission.")
 	case scope == nil:
 		return refuse(http.StatusNotFound, "The issue or project was not found.")
 	case j.switches.RolesForbidden:
-		return notAdmin()
+		return j.noPermissionSearch()
+	}
+	return j.permitted(v, permissions, scope, func(id string, u User) bool {
+		if account != "" {
+			return id == account
+		}
+		return strings.Contains(strings.ToLower(u.DisplayName), strings.ToLower(v.Get("query")))
+	})
+}
+
+// noPermissionSearch is the answer to a good token without Administer Projects.
+func (j *Jira) noPermissionSearch() answer {
+	a := notAdmin()
+	if j.dc {
+		a.status = http.StatusForbidden
+	}
+	if j.switches.PermissionSearchStatus != 0 {
+		a.status = j.switches.PermissionSearchStatus
+	}
+	return a
+}
+
+// permitted is a page of the chosen users who hold all permissions in a
+// project, by account.
+func (j *Jira) permitted(v url.Values, permissions []string, p *project, chosen func(string, User) bool) answer {
+	if v.Get("maxResults") == "" {
+		v.Set("maxResults", strconv.Itoa(defaultPage))
+	}
+	start, size, problem := window(v)
+	if problem != "" {
+		return refuse(http.StatusBadRequest, problem)
 	}
 	out := []any{}
-	for id, u := range j.users {
-		if account != "" && id != account || account == "" && !strings.Contains(strings.ToLower(u.DisplayName), strings.ToLower(v.Get("query"))) {
-			continue
-		}
-		if !slices.ContainsFunc(permissions, func(p string) bool { return !j.may(id, p, scope) }) {
+	for _, id := range slices.Sorted(maps.Keys(j.users)) {
+		lacks := func(permission string) bool { return !j.may(id, permission, p) }
+		if chosen(id, j.users[id]) && !slices.ContainsFunc(permissions, lacks) {
 			out = append(out, j.showUser(id))
 		}
 	}
-	return ok(out)
+	first := min(start, len(out))
+	return ok(out[first:min(first+size, len(out))])
 }

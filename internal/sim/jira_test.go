@@ -397,6 +397,57 @@ func TestBulkFetchAnswersInOrderOfIDAndSilentlyWithoutTheMissing(t *testing.T) {
 	status(t, w, http.MethodPost, api+"/issue/bulkfetch", `{"issueIdsOrKeys":[]}`, http.StatusBadRequest)
 }
 
+func TestBulkAnswersCanLeaveIssuesOut(t *testing.T) {
+	t.Parallel()
+	w := still(t)
+	keys := issues(w, 3)
+	for _, key := range keys {
+		w.Jira.SetLabels(key, simtest.Alice, "x")
+		w.Jira.SetProperty(key, "lock", []byte(`{"id":"L"}`))
+	}
+	w.Jira.Set(func(s *sim.JiraSwitches) {
+		s.BulkLeavesOut = func(path, key string) bool {
+			return key == "PROJ-2" || path == "/changelog/bulkfetch" && key == "PROJ-3"
+		}
+	})
+	text := status(t, w, http.MethodPost, api+"/issue/bulkfetch",
+		`{"issueIdsOrKeys":["PROJ-1","PROJ-2","PROJ-3"],"fields":["status"],"properties":["lock","none"]}`, http.StatusOK)
+	if diff := cmp.Diff([]string{"PROJ-1", "PROJ-3"}, parse[page](t, text).keys()); diff != "" || strings.Count(text, `"properties":{"lock":{"id":"L"}}`) != 2 {
+		t.Errorf("issues %s (-want +got):\n%s", text, diff)
+	}
+	text = status(t, w, http.MethodPost, api+"/changelog/bulkfetch", `{"issueIdsOrKeys":["PROJ-1","PROJ-2","PROJ-3"]}`, http.StatusOK)
+	if n := strings.Count(text, `"issueId"`); n != 1 {
+		t.Errorf("%d changelogs in %s", n, text)
+	}
+	if n := len(search(t, w, "project = PROJ", "").Issues); n != 3 {
+		t.Errorf("a search finds %d", n)
+	}
+}
+
+func TestThePermissionSearchAnswersForOneAccountAndScope(t *testing.T) {
+	t.Parallel()
+	w := still(t)
+	key := issues(w, 1)[0]
+	target := api + "/user/permission/search?permissions=EDIT_ISSUES&accountId=" + url.QueryEscape(simtest.Alice)
+	for query, want := range map[string]int{
+		"&issueKey=" + key:                      http.StatusOK,
+		"&projectKey=PROJ":                      http.StatusOK,
+		"&projectKey=NONE":                      http.StatusNotFound,
+		"&issueKey=PROJ-404":                    http.StatusNotFound,
+		"":                                      http.StatusBadRequest,
+		"&projectKey=PROJ&query=al":             http.StatusBadRequest,
+		"&projectKey=PROJ&permissions=FLY_HIGH": http.StatusBadRequest,
+	} {
+		text := status(t, w, http.MethodGet, target+query, "", want)
+		if want == http.StatusOK && len(parse[[]any](t, text)) != 1 {
+			t.Errorf("%s finds %s", query, text)
+		}
+	}
+	w.Jira.Set(func(s *sim.JiraSwitches) { s.RolesForbidden, s.PermissionSearchStatus = true, http.StatusForbidden })
+	status(t, w, http.MethodGet, target+"&projectKey=PROJ", "", http.StatusForbidden)
+	status(t, w, http.MethodGet, api+"/project/PROJ/role", "", http.StatusUnauthorized)
+}
+
 func TestBulkChangelogsAreOldestFirstAndSplitOverPages(t *testing.T) {
 	t.Parallel()
 	w := still(t)

@@ -34,7 +34,10 @@ func (j *Jira) checkJQL(q query) error {
 			return &jqlError{fmt.Sprintf("Not able to sort using field '%s'.", o.field)}
 		}
 	}
-	if q.where == nil {
+	switch {
+	case q.where == nil && j.dc:
+		return nil
+	case q.where == nil:
 		return &jqlError{"Unbounded JQL queries are not allowed here. Please add a search restriction to your query."}
 	}
 	return j.checkNode(q.where)

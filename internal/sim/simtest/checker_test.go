@@ -43,6 +43,8 @@ func TestPlantedViolationsAreReported(t *testing.T) {
 		answer, want string
 	}{
 		"a member that answers do not have":  {search, `{"jql":"x"}`, 200, `{"issues":[],"total":3}`, "total"},
+		"a 429 that is not Jira's":           {search, `{"jql":"x"}`, 429, `{"message":"no"}`, "status is not supported"},
+		"another resource of version two":    {"/rest/api/2/myself", ``, 200, `{}`, "not in the description"},
 		"a value of another type":            {search, `{"jql":"x"}`, 200, `{"issues":[{"id":10001}]}`, "/issues/0/id"},
 		"a member that requests do not have": {search, `{"jql":"x","startAt":5}`, 200, `{"issues":[]}`, "startAt"},
 		"an array where a text belongs":      {search, `{"jql":"x","expand":["a"]}`, 200, `{"issues":[]}`, "/expand"},
@@ -74,6 +76,8 @@ func TestKnownContradictionsOfTheRealServersPass(t *testing.T) {
 		"an offset without colon":     {"/rest/api/3/issue/P-1/comment", ``, 200, `{"comments":[{"created":"2026-09-01T09:12:44.513-0700"}]}`},
 		"an epoch number":             {"/rest/api/3/changelog/bulkfetch", `{"issueIdsOrKeys":["1"]}`, 200, `{"issueChangeLogs":[{"changeHistories":[{"created":1492070429}]}]}`},
 		"null sides of a change":      {"/rest/api/3/issue/P-1/changelog", ``, 200, `{"values":[{"items":[{"from":null,"toString":"x"}]}]}`},
+		"a limit that is reached":     {"/rest/api/3/search/jql", `{"jql":"x"}`, 429, `{"errorMessages":["no"],"errors":{}}`},
+		"the flavour in version two":  {"/rest/api/2/serverInfo", ``, 200, `{"deploymentType":"Cloud"}`},
 		"a null token":                {"/rest/api/3/search/jql", `{"jql":"x"}`, 200, `{"issues":[],"nextPageToken":null}`},
 		"a null field":                {"/rest/api/3/issue/P-1", ``, 200, `{"id":"1","fields":{"assignee":null}}`},
 		"a 401 that is not described": {"/rest/api/3/changelog/bulkfetch", `{"issueIdsOrKeys":["1"]}`, 401, `{"errorMessages":["no"],"errors":{}}`},

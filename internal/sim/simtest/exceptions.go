@@ -92,6 +92,11 @@ func jiraExceptions() []exception {
 				x.excused = x.excused || x.route.Operation.Responses.Status(x.status) == nil && isJiraError(x)
 			}
 		},
+	}, {
+		why: "Every operation answers 429 when a limit is reached, with a page for people in some cases.",
+		adapt: func(x *exchange) {
+			x.excused = x.excused || x.status == http.StatusTooManyRequests && (isJiraError(x) || isPage(x.header))
+		},
 	}}
 }
 
@@ -103,6 +108,8 @@ func isJiraError(x *exchange) bool {
 	}
 	return json.Unmarshal(x.respBody, &e) == nil && len(e.Messages) > 0
 }
+
+func isPage(h http.Header) bool { return strings.HasPrefix(h.Get("Content-Type"), "text/html") }
 
 func githubExceptions() []exception {
 	return []exception{{

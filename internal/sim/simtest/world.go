@@ -30,7 +30,16 @@ const (
 	// and its run-name has the lock's id and the agent.
 	WorkflowFile = "fullsend-agent.yml"
 
-	// Bot is the product's own account, an ordinary user by type.
+	// DCHost and DCURL are where the stage's Data Center site is, DCToken is
+	// its personal access token, DCUser and DCPassword its Basic credentials.
+	DCHost     = "jira.acme.example"
+	DCURL      = "https://" + DCHost + dcContext
+	DCToken    = "data-center-token-of-the-bot"
+	DCUser     = "bot"
+	DCPassword = "data-center-password-of-the-bot"
+
+	// Bot is the product's own account, an ordinary user by type. On Data
+	// Center everybody is known by the name after the colon: [World.ID].
 	Bot = "5f00:bot"
 	// Alice is a developer, named in the role herself.
 	Alice = "5f00:alice"
@@ -39,6 +48,8 @@ const (
 	// Mallory has no role.
 	Mallory = "5f00:mallory"
 )
+
+const dcContext = "/jira"
 
 // Workflow is the text of [WorkflowFile].
 //
@@ -50,6 +61,8 @@ type World struct {
 	Net    *sim.Net
 	Jira   *sim.Jira
 	GitHub *sim.GitHub
+
+	dc bool
 
 	mu     sync.Mutex
 	offset time.Duration
@@ -63,7 +76,12 @@ type options struct {
 	zone, userZone *time.Location
 	clock          func() time.Time
 	unchecked      bool
+	dc             bool
 }
+
+// DataCenter makes the Jira site one of Data Center, at [DCURL], with the same
+// people, projects and roles.
+func DataCenter() Option { return func(o *options) { o.dc = true } }
 
 // Zones sets the zone of timestamps in Jira's bodies and the one of the bot's
 // profile.
@@ -86,12 +104,16 @@ func New(tb testing.TB, opts ...Option) *World {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	w := &World{Net: sim.NewNet(), base: o.clock}
+	w := &World{Net: sim.NewNet(), base: o.clock, dc: o.dc}
 	w.Net.Now = w.Now
-	w.Jira = sim.NewJira(sim.JiraConfig{
+	config := sim.JiraConfig{
 		BaseURL: JiraURL, Now: w.Now, Email: JiraEmail, Token: JiraToken, Zone: o.zone, UserZone: o.userZone,
 		Self: sim.User{AccountID: Bot, DisplayName: "Fullsend"},
-	})
+	}
+	if o.dc {
+		config.DataCenter, config.BaseURL, config.Token, config.Password = true, DCURL, DCToken, DCPassword
+	}
+	w.Jira = sim.NewJira(config)
 	w.Jira.AddUser(sim.User{AccountID: Alice, DisplayName: "Alice"})
 	w.Jira.AddUser(sim.User{AccountID: Bob, DisplayName: "Bob", Groups: []string{"jira-users", "jira-admins"}})
 	w.Jira.AddUser(sim.User{AccountID: Mallory, DisplayName: "Mallory"})
@@ -103,13 +125,47 @@ func New(tb testing.TB, opts ...Option) *World {
 		BaseURL: GitHubURL, ServerURL: "https://github.com", Now: w.Now, Token: GitHubToken, Repo: Repo,
 	})
 	w.GitHub.AddWorkflow(WorkflowFile, "main", Workflow)
-	w.Net.Handle(JiraHost, w.Jira)
+	w.Net.Handle(w.JiraHost(), w.Jira)
 	w.Net.Handle(GitHubHost, w.GitHub)
 	if !o.unchecked {
 		w.check(tb)
 	}
 	return w
 }
+
+// DataCenter reports whether the Jira site is one of Data Center.
+func (w *World) DataCenter() bool { return w.dc }
+
+// JiraHost is the host of the Jira site in the network.
+func (w *World) JiraHost() string {
+	if w.dc {
+		return DCHost
+	}
+	return JiraHost
+}
+
+// JiraURL is the base URL of the Jira site, with its context path.
+func (w *World) JiraURL() string { return w.Jira.BaseURL() }
+
+// JiraAPI is the address of the site's REST API, with its version.
+func (w *World) JiraAPI() string {
+	if w.dc {
+		return w.JiraURL() + "/rest/api/2"
+	}
+	return w.JiraURL() + "/rest/api/3"
+}
+
+// JiraCredentials are the email and the token that the product is configured
+// with: none and a personal access token on Data Center.
+func (w *World) JiraCredentials() (email, token string) {
+	if w.dc {
+		return "", DCToken
+	}
+	return JiraEmail, JiraToken
+}
+
+// ID is how the site names a person, for example [Alice].
+func (w *World) ID(person string) string { return w.Jira.AccountName(person) }
 
 // Now is the clock of both servers.
 func (w *World) Now() time.Time {
@@ -133,13 +189,17 @@ func (w *World) Client() *http.Client { return &http.Client{Transport: w.Net} }
 // returns the base URLs. The servers then give themselves these addresses.
 func (w *World) Listen(tb testing.TB) (jiraURL, githubURL string) {
 	tb.Helper()
-	jira := httptest.NewServer(w.Net.Handler(JiraHost))
+	jira := httptest.NewServer(w.Net.Handler(w.JiraHost()))
 	tb.Cleanup(jira.Close)
 	github := httptest.NewServer(w.Net.Handler(GitHubHost))
 	tb.Cleanup(github.Close)
-	w.Jira.SetBaseURL(jira.URL)
+	base := jira.URL
+	if w.dc {
+		base += dcContext
+	}
+	w.Jira.SetBaseURL(base)
 	w.GitHub.SetBaseURL(github.URL)
-	return jira.URL, github.URL
+	return base, github.URL
 }
 
 // check hooks the descriptions into the network.
@@ -155,8 +215,14 @@ func (w *World) check(tb testing.TB) {
 	}
 	w.Net.Check = func(req *http.Request, reqBody []byte, status int, header http.Header, respBody []byte) {
 		d := jira
-		if req.URL.Host == GitHubHost {
+		switch {
+		case req.URL.Host == GitHubHost:
 			d = github
+		case w.dc:
+			if err := checkDataCenter(req, reqBody, status, header, respBody); err != nil {
+				tb.Errorf("shape of Data Center: %v", err)
+			}
+			return
 		}
 		if err := d.Check(req, reqBody, status, header, respBody); err != nil {
 			tb.Errorf("official description: %v", err)
@@ -190,9 +256,12 @@ func (w *World) Do(tb testing.TB, method, target, body string) (Answer, string) 
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if req.URL.Host == GitHubHost {
+	switch {
+	case req.URL.Host == GitHubHost:
 		req.Header.Set("Authorization", "Bearer "+GitHubToken)
-	} else {
+	case w.dc:
+		req.Header.Set("Authorization", "Bearer "+DCToken)
+	default:
 		req.SetBasicAuth(JiraEmail, JiraToken)
 	}
 	res, err := w.Client().Do(req)
