@@ -5,8 +5,11 @@
 //     Authorization header set for that origin and no other, and that redirects
 //     cannot change this;
 //   - an answer is bounded in bytes and in time, body included;
-//   - only requests that may be repeated are repeated, after waits that honour
-//     Retry-After and end with the context;
+//   - only requests that may be repeated are repeated, after waits that end with
+//     the context;
+//   - no request leaves sooner than a rate limit allows that the server told
+//     any request of the same scope (see [Endpoint], [Subject]), nor are limits
+//     waited for that outlast the context: those are a [LimitError];
 //   - no error text contains a secret;
 //   - tries are counted and the server's clock is known (see
 //     [Transport.ServerNow]).
@@ -20,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -73,8 +77,10 @@ type Options struct {
 	// Retries is how often a request is tried again; 0 means
 	// [DefaultRetries], negative means never.
 	Retries int
-	// MaxWait is the longest wait between two tries. A server that asks for
-	// more gets its answer returned to the caller; 0 means [DefaultMaxWait].
+	// MaxWait is the longest wait before a try, jitter (up to a quarter) not
+	// counted. The answer of a server that asks for more is returned to the
+	// caller, and what may not be sent yet is a [LimitError]; 0 means
+	// [DefaultMaxWait].
 	MaxWait time.Duration
 	// Limiter paces tries; nil means no pacing.
 	Limiter *rate.Limiter
@@ -98,10 +104,13 @@ type Options struct {
 type Stats struct {
 	// Requests counts tries, repeated ones and failed ones included.
 	Requests int
-	// RateLimitWaits counts waits that a 429 or a Retry-After caused.
+	// RateLimitWaits counts waits for rate limits, those near one included; it
+	// is the sum of Waits.
 	RateLimitWaits int
-	// Waited is the sum of all waits between tries.
+	// Waited is the sum of all waits before tries, pacing excepted.
 	Waited time.Duration
+	// Waits are the waits for rate limits by reason; see [Stats.Reasons].
+	Waits map[string]Wait
 }
 
 // Transport is the round tripper; see the package's promises.
@@ -109,6 +118,7 @@ type Transport struct {
 	opts   Options
 	origin string
 	redact *strings.Replacer
+	gate   *gate
 
 	mu    sync.Mutex
 	stats Stats
@@ -156,7 +166,8 @@ func New(o Options) (*Transport, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Transport{opts: o, origin: Origin(u), redact: redactor(o.Secrets)}, nil
+	g := &gate{now: o.Now, maxWait: o.MaxWait, scopes: make(map[string]*scope)}
+	return &Transport{opts: o, origin: Origin(u), redact: redactor(o.Secrets), gate: g}, nil
 }
 
 // Origin returns u's scheme://host:port in lower case with the scheme's
@@ -194,7 +205,9 @@ func newBase() *http.Transport {
 func (t *Transport) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.stats
+	s := t.stats
+	s.Waits = maps.Clone(s.Waits)
+	return s
 }
 
 // Redact replaces the secrets of [Options.Secrets] in s.

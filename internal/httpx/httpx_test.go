@@ -297,6 +297,9 @@ func TestWaitsHonourRetryAfter(t *testing.T) {
 					t.Errorf("waited %v, want %v", got, c.want)
 				}
 				want := httpx.Stats{Requests: 2, RateLimitWaits: c.limits, Waited: c.want}
+				if c.limits > 0 {
+					want.Waits = map[string]httpx.Wait{"unknown": {Count: 1, Total: c.want}}
+				}
 				if diff := cmp.Diff(want, tr.Stats()); diff != "" {
 					t.Error(diff)
 				}
@@ -370,22 +373,27 @@ func TestTheLastAnswerIsReturnedWhenTriesAreUsedUp(t *testing.T) {
 
 func TestAWaitEndsWithTheContext(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{answers: []func(*http.Request) (*http.Response, error){answer(429, "Retry-After", "20")}}
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		start := time.Now()
-		_, err := newTransport(t, s, nil).RoundTrip(request(ctx, t, "GET", origin+"/x", ""))
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "429") {
-			t.Errorf("got %v, want the deadline and what was waited for", err)
-		}
-		if errors.Is(err, httpx.ErrNotSent) {
-			t.Error("the request had been sent")
-		}
-		if time.Since(start) != 3*time.Second {
-			t.Errorf("took %v", time.Since(start))
-		}
-	})
+	for name, mark := range map[string]error{"of a read": context.Canceled, "with a cause": errors.New("signal")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{answers: []func(*http.Request) (*http.Response, error){answer(429, "Retry-After", "20")}}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(3*time.Second, func() { cancel(mark) })
+				start := time.Now()
+				_, err := newTransport(t, s, nil).RoundTrip(request(ctx, t, "GET", origin+"/x", ""))
+				if !errors.Is(err, mark) || !strings.Contains(err.Error(), "429") {
+					t.Errorf("got %v, want the end and what was waited for", err)
+				}
+				if errors.Is(err, httpx.ErrNotSent) {
+					t.Error("the request had been sent")
+				}
+				if time.Since(start) != 3*time.Second {
+					t.Errorf("took %v", time.Since(start))
+				}
+			})
+		})
+	}
 }
 
 func TestNotSentIsOnlyClaimedWhenNoTryReachedTheServer(t *testing.T) {

@@ -30,14 +30,20 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, t.scrub(fmt.Errorf("%w: %s is not the configured server %s", ErrNotSent, got, t.origin))
 	}
 	ex := &exchange{t: t, req: req, mark: markOf(req), backoff: retry.NewExponential(baseBackoff)}
+	ex.scopes = scopesOf(req, ex.mark)
 	ctx := req.Context()
 	err := retry.Do(ctx, retry.BackoffFunc(func() (time.Duration, bool) { return ex.wait, false }), ex.step)
 	if ex.tries == 0 {
 		closeBody(req)
 	}
+	var limit *LimitError
 	switch {
+	case err != nil && ex.reached && errors.As(err, &limit):
+		return nil, t.scrub(fmt.Errorf("after %s: %w", ex.last, limit))
 	case err != nil && !ex.reached && !errors.Is(err, ErrNotSent):
 		return nil, t.scrub(fmt.Errorf("%w: %w", ErrNotSent, err))
+	case err != nil && ex.reached && ctx.Err() != nil && errors.Is(err, ErrNotSent):
+		return nil, t.scrub(fmt.Errorf("after %s: %w", ex.last, context.Cause(ctx)))
 	case err != nil && ex.reached && errors.Is(err, ErrNotSent):
 		// Only the last try was not sent; the error must not claim more.
 		return nil, t.scrub(fmt.Errorf("after %s: %s", ex.last, err.Error()))
@@ -60,10 +66,12 @@ type exchange struct {
 	t       *Transport
 	req     *http.Request
 	mark    mark
+	scopes  scopes
 	backoff retry.Backoff
 
 	tries   int
 	reached bool // a try may have reached the server
+	away    bool // the last try was turned away for a while
 	resp    *http.Response
 	last    string        // what the last try that reached the server met
 	wait    time.Duration // before the next try
@@ -100,41 +108,30 @@ func (e *exchange) again(resp *http.Response, err error) bool {
 	if e.req.Body != nil && e.req.Body != http.NoBody && e.req.GetBody == nil {
 		return false
 	}
+	var limit *LimitError
 	switch {
+	case errors.As(err, &limit):
+		return false
 	case err != nil:
 		return e.mark == markRepeatable || errors.Is(err, ErrNotSent)
 	case limited(resp):
 		return true // the server refused to look at it
 	}
-	switch resp.StatusCode {
-	case http.StatusInternalServerError, http.StatusBadGateway,
-		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return e.mark == markRepeatable
-	}
-	return false
+	return unavailable(resp.StatusCode) && e.mark == markRepeatable
 }
 
-// plan sets the wait before the next try; false means that it is too long.
+// plan sets the wait before the next try; false means that it is too long. A
+// try that was turned away for a while is followed by one that waits at the
+// gate with all others of its scope.
 func (e *exchange) plan(ctx context.Context, resp *http.Response) bool {
 	t := e.t
+	e.wait = 0
+	if resp != nil && e.away {
+		return t.gate.check(ctx, e.scopes.keys()) == nil
+	}
 	base, _ := e.backoff.Next()
 	base = min(base, t.opts.MaxWait)
-	if resp != nil {
-		after, named := retryAfter(resp.Header.Get("Retry-After"), t.ServerNow())
-		if named || limited(resp) {
-			base = max(base, after, minRateWait)
-			if base > t.opts.MaxWait {
-				t.opts.Log.WarnContext(ctx, "rate limited for longer than is waited for",
-					slog.Int("status", resp.StatusCode), slog.Duration("retry_after", base))
-				return false
-			}
-			t.count(func(s *Stats) { s.RateLimitWaits++ })
-			t.opts.Log.WarnContext(ctx, "rate limited",
-				slog.Int("status", resp.StatusCode), slog.Duration("retry_after", base),
-				slog.String("reason", resp.Header.Get("RateLimit-Reason")))
-		}
-	}
-	e.wait = base + time.Duration(t.opts.Rand()*float64(base)/4)
+	e.wait = base + t.jitter(base)
 	t.count(func(s *Stats) { s.Waited += e.wait })
 	return true
 }
@@ -146,6 +143,13 @@ func (e *exchange) try(ctx context.Context) (*http.Response, error) {
 		if err := t.opts.Limiter.Wait(ctx); err != nil {
 			return nil, fmt.Errorf("%w: pacing: %w", ErrNotSent, err)
 		}
+	}
+	// The gate is the last: nothing that takes time may come between it and
+	// the sending.
+	h, err := t.gate.pass(ctx, e.scopes.keys())
+	t.count(func(s *Stats) { s.waited(h) })
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	tryCtx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
 	var wantConn, gotConn atomic.Bool
@@ -183,6 +187,7 @@ func (e *exchange) try(ctx context.Context) (*http.Response, error) {
 		return nil, err
 	}
 	t.observe(resp, sent, received)
+	e.away = t.learn(ctx, e.scopes, resp, sent, received)
 	t.opts.Log.DebugContext(ctx, "request", slog.String("method", e.req.Method), slog.String("path", e.req.URL.Path),
 		slog.Int("try", e.tries), slog.Int("status", resp.StatusCode), slog.Duration("took", received.Sub(sent)))
 	if resp.Body == nil {
