@@ -21,6 +21,7 @@ import (
 func BenchmarkIdleCycle(b *testing.B) {
 	for b.Loop() {
 		synctestBench(b, func(tb testing.TB) {
+			tb.Helper()
 			w := simtest.New(tb)
 			createIssues(w, 50)
 			p := newPoller(tb, w, testConfig("m: 50, n: 5"), 1)
@@ -37,6 +38,7 @@ func BenchmarkIdleCycle(b *testing.B) {
 func BenchmarkFiveOfFifty(b *testing.B) {
 	for b.Loop() {
 		synctestBench(b, func(tb testing.TB) {
+			tb.Helper()
 			jira, github, took := fiveOfFifty(tb, 100*time.Millisecond)
 			b.ReportMetric(float64(jira), "jira-requests")
 			b.ReportMetric(float64(github), "github-requests")
@@ -50,7 +52,7 @@ func BenchmarkFiveOfFifty(b *testing.B) {
 func synctestBench(b *testing.B, f func(tb testing.TB)) {
 	b.Helper()
 	ok := testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{
-		Name: b.Name(), F: func(t *testing.T) { synctest.Test(t, func(t *testing.T) { f(t) }) },
+		Name: b.Name(), F: func(t *testing.T) { t.Helper(); synctest.Test(t, func(t *testing.T) { t.Helper(); f(t) }) },
 	}})
 	if !ok {
 		b.Fatal("the measured cycle failed")

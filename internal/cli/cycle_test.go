@@ -103,9 +103,9 @@ func (p *poller) run(ctx context.Context, args ...string) outcome {
 }
 
 // cycle runs one poll cycle.
-func (p *poller) cycle(args ...string) outcome {
+func (p *poller) cycle() outcome {
 	p.t.Helper()
-	o := p.run(p.t.Context(), append([]string{"poll", "--result", "-"}, args...)...)
+	o := p.run(p.t.Context(), "poll", "--result", "-")
 	if strings.HasPrefix(o.stdout, "{") {
 		if err := json.Unmarshal([]byte(o.stdout), &o.result); err != nil {
 			p.t.Fatalf("the result is no JSON: %v\n%s", err, o.stdout)

@@ -90,11 +90,9 @@ func (a *app) load(ctx context.Context, offline bool) (*loaded, problems) {
 		return nil, problems{{file: path, text: "the configuration cannot be read: " + plainPathError(err) + "; check out the repository before this step, or give the path with --config"}}
 	}
 	l := &loaded{}
+	l.validator, _ = event.NewValidator()
 	var ps problems
 	l.cfg, ps = a.parse(path, raw, offline)
-	if l.validator, err = event.NewValidator(); err != nil {
-		return nil, append(ps, problem{text: err.Error()})
-	}
 	if l.cfg == nil {
 		return nil, ps
 	}
