@@ -316,7 +316,7 @@ func (x work) Detect(ctx context.Context, since Checkpoint) (Delta, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i := w.issue(x.ref.ID)
-	d := Delta{Next: Checkpoint{i.updated()}, Complete: true}
+	d := Delta{Next: Checkpoint{At: i.updated()}, Complete: true}
 	if ceiling.Before(d.Next.At) {
 		d.Next.At = ceiling
 	}
