@@ -119,6 +119,13 @@ type InputDriver struct {
 	MaxEventsPerIssue int
 	// RestrictedComments is "skip" or "include".
 	RestrictedComments string
+	// Authorization says how actors' roles are found.
+	Authorization Authorization
+	// Bots are accounts that count as bots.
+	Bots []string
+	// RefuseUnsigned: with a key for signatures, only signed state counts
+	// (state.accept_unsigned: false).
+	RefuseUnsigned bool
 
 	// The members below are for the GitLab drivers.
 
@@ -205,6 +212,8 @@ func Defaults() InputDriver {
 		MaxEventsPerIssue: 100,
 		// A comment hidden from most readers must not steer a public agent.
 		RestrictedComments: RestrictedSkip,
+		// The Jira adapter's own mapping.
+		Authorization: Authorization{Mode: AuthorizeByProjectRoles},
 	}
 }
 

@@ -70,7 +70,7 @@ func TestTheContractsExample(t *testing.T) {
 				ReplayWindow:       168 * time.Hour,
 				ScanLimit:          1000,
 				MaxEventsPerIssue:  100,
-				RestrictedComments: "skip",
+				RestrictedComments: "skip", Authorization: Authorization{Mode: AuthorizeByProjectRoles},
 			}},
 			OutputDriver: "gha-dispatch",
 			GHADispatch:  GHA{Workflow: "fullsend-agent.yml", Ref: "main"},

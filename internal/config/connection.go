@@ -14,9 +14,11 @@ import (
 func (r *reader) jiraConnection(n *node, at string, d *InputDriver) {
 	o := r.opts.Overrides
 	line := map[string]int{}
-	for _, f := range r.strict(n, at, map[string]string{"flavour": "the driver, beside connection"}, "base_url", "email", "token") {
+	for _, f := range r.strict(n, at, nil, "base_url", "email", "token", "flavour") {
 		line[f.key] = f.value.Line
 		switch f.key {
+		case "flavour":
+			r.choice(f, &d.Flavour, FlavourAuto, FlavourCloud, FlavourDataCenter)
 		case "base_url":
 			d.Connection.BaseURL = r.member(f, o.JiraBaseURL)
 		case "email":
@@ -79,7 +81,7 @@ func isCloud(base string) bool {
 	if err != nil {
 		return false
 	}
-	return strings.HasSuffix(u.Hostname(), ".atlassian.net") || strings.HasSuffix(u.Hostname(), ".jira.com")
+	return strings.HasSuffix(u.Hostname(), ".atlassian.net") || strings.HasSuffix(u.Hostname(), ".jira.com") || u.Hostname() == "api.atlassian.com"
 }
 
 // gitlabConnection reads connection and project of a GitLab driver; what the

@@ -65,7 +65,8 @@ func keysOf(kind string) []string {
 	common := []string{"type", "name", "connection"}
 	if kind == JiraPoll {
 		return append(common, "queries", "lock", "flavour", "scan_window", "scan_limit", "first_poll_window",
-			"replay_window", "max_events_per_issue", "restricted_comments")
+			"replay_window", "max_events_per_issue", "restricted_comments",
+			"authorization", "roles", "allow", "github-users", "bots", "state")
 	}
 	return append(common, "project", "mode", "routable_labels")
 }
@@ -106,9 +107,17 @@ func (r *reader) jira(n *node, at string, d *InputDriver) {
 	}
 	const year = 366 * 24 * time.Hour
 	var conn *node
-	asked := false
+	asked, mode := false, false
 	for _, f := range r.strict(n, at, elsewhere, keysOf(JiraPoll)...) {
+		if r.authorizing(f, d) {
+			mode = mode || f.key == "authorization"
+			continue
+		}
 		switch f.key {
+		case "state":
+			for _, s := range r.strict(f.value, f.path, nil, "accept_unsigned") {
+				d.RefuseUnsigned = !r.boolean(s.value, s.path)
+			}
 		case "name":
 			r.driverName(f, d)
 		case "connection":
@@ -137,6 +146,7 @@ func (r *reader) jira(n *node, at string, d *InputDriver) {
 	if !asked {
 		r.add(d.Line, at, "the driver has no queries", "write queries: with at least one JQL search, such as - project = PROJ")
 	}
+	r.authorize(at, d, mode)
 	r.jiraConnection(conn, at+".connection", d)
 }
 
