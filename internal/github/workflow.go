@@ -1,6 +1,7 @@
 package github
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,6 +20,8 @@ type workflow struct {
 	dispatchable bool
 	inputs       []workflowInput
 	runName      string
+	// refreshes: some step has the command that refreshes the lock.
+	refreshes bool
 }
 
 type workflowInput struct {
@@ -53,7 +56,7 @@ func readWorkflow(data []byte) (workflow, error) {
 	if root == nil || root.Kind != yaml.MappingNode {
 		return workflow{}, errors.New("not a workflow: no mapping at the top")
 	}
-	var w workflow
+	w := workflow{refreshes: bytes.Contains(data, []byte("lock-refresh")) || bytes.Contains(data, []byte("lock refresh"))}
 	if n := lookup(root, "run-name"); n != nil && n.Kind == yaml.ScalarNode {
 		w.runName = n.Value
 	}
