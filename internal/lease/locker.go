@@ -22,6 +22,13 @@ type Register interface {
 	Delete(ctx context.Context, item string) error
 }
 
+// BulkRegister is an optional ability of a [Register]: GetAll reads many items in
+// one request. A nil value is an item without a lock; an item that is not in the
+// result could not be read. [errors.ErrUnsupported] sends the caller back to Get.
+type BulkRegister interface {
+	GetAll(ctx context.Context, items []string) (map[string][]byte, error)
+}
+
 var (
 	// ErrAbsent says that there is no value.
 	ErrAbsent = errors.New("no lock")
@@ -129,13 +136,19 @@ func (l *Locker) AcquireAll(ctx context.Context, items []string) []Attempt {
 	}
 	jitter := l.o.JitterMin + time.Duration(l.o.Rand()*float64(l.o.JitterMax-l.o.JitterMin))
 	waited := sleep(ctx, l.o.Guard+jitter)
+	var bulk map[string][]byte
+	if waited == nil {
+		bulk = l.readAll(ctx, attempts)
+	}
 	each(len(items), func(i int) {
 		a := &attempts[i]
 		if a.Err != nil {
 			return
 		}
 		err := waited
-		if err == nil {
+		if raw, ok := bulk[a.Item]; err == nil && ok {
+			err = a.Lease.Confirm(raw)
+		} else if err == nil {
 			err = a.Lease.Verify(ctx)
 		}
 		if err != nil {
@@ -144,6 +157,26 @@ func (l *Locker) AcquireAll(ctx context.Context, items []string) []Attempt {
 		}
 	})
 	return attempts
+}
+
+// readAll reads the locks that were written in one request, where the register
+// can. What is not in the result is read by itself.
+func (l *Locker) readAll(ctx context.Context, attempts []Attempt) map[string][]byte {
+	var items []string
+	for _, a := range attempts {
+		if a.Err == nil {
+			items = append(items, a.Item)
+		}
+	}
+	register, ok := l.o.Register.(BulkRegister)
+	if !ok || len(items) < 2 {
+		return nil
+	}
+	all, err := register.GetAll(ctx, items)
+	if err != nil {
+		return nil
+	}
+	return all
 }
 
 // claim reads and, where nobody holds the item, writes a fresh lock; after is
@@ -170,7 +203,7 @@ func (l *Locker) claim(ctx, after context.Context, item string) (*Lease, error) 
 	if left <= 0 {
 		return nil, ErrSlow
 	}
-	lease := &Lease{locker: l, item: item, lock: lock}
+	lease := &Lease{locker: l, item: item, lock: lock, asked: start}
 	wctx, cancel := context.WithTimeout(ctx, left)
 	created, err := l.o.Register.Put(wctx, item, value)
 	cancel()
@@ -242,6 +275,14 @@ type Lease struct {
 	locker *Locker
 	item   string
 	lock   Lock
+	asked  time.Time // when the lock was asked for
+}
+
+// Until is when, by the local clock, the holder should have finished: a quarter
+// of the threshold before the lock could be taken over, counted from before it
+// was written.
+func (l *Lease) Until() time.Time {
+	return l.asked.Add(l.locker.o.StaleThreshold - l.locker.o.StaleThreshold/4)
 }
 
 // ID returns the lock's id.
@@ -253,12 +294,22 @@ func (l *Lease) Item() string { return l.item }
 // Verify reads the store and returns an error that matches [ErrLost] when the
 // lock is gone, somebody else's or stale. Ask it right before every output.
 func (l *Lease) Verify(ctx context.Context) error {
-	held, err := l.read(ctx)
-	if errors.Is(err, ErrAbsent) {
+	raw, err := l.locker.o.Register.Get(ctx, l.item)
+	if err != nil && !errors.Is(err, ErrAbsent) {
+		return err
+	}
+	return l.Confirm(raw)
+}
+
+// Confirm is Verify on a value that was read just now; nil is an item without a
+// lock.
+func (l *Lease) Confirm(raw []byte) error {
+	if raw == nil {
 		return fmt.Errorf("%w: it is gone", ErrLost)
 	}
+	held, err := Decode(raw)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	if held.ID != l.lock.ID {
 		return fmt.Errorf("%w: %q holds it now", ErrLost, held.ID)

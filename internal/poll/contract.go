@@ -26,7 +26,12 @@ type Ref struct {
 
 // Checkpoint bounds what is read again: everything up to At was inspected. It
 // is never evidence that something was dispatched. The zero value means none.
-type Checkpoint struct{ At time.Time }
+type Checkpoint struct {
+	At time.Time
+	// Trusted says that nobody else can have written it (it is signed), so that
+	// no window bounds how far back it is believed.
+	Trusted bool
+}
 
 // IsZero reports whether there is no checkpoint.
 func (c Checkpoint) IsZero() bool { return c.At.IsZero() }
@@ -107,6 +112,9 @@ type State struct {
 	// Retry maps dispatch keys that must be dispatched again, though the
 	// checkpoint is past them, to the times of their events.
 	Retry map[string]time.Time
+	// Lock is the item's lock, where the read that brought the state was made for
+	// it alone, after the lock had been verified; else nil.
+	Lock []byte
 	// Notes say what was stored and could not be understood.
 	Notes []string
 }

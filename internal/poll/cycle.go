@@ -272,6 +272,10 @@ func (r *run) serveAll(ctx, grace context.Context, chosen []*view) {
 // serve handles one item under its lock. The lock is kept only when a run was
 // dispatched or may have been.
 func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
+	// No wait outlasts the lock: what cannot be done before it would go stale is
+	// left for the next cycle, and the lock is given back.
+	ctx, free := context.WithDeadline(ctx, l.Until())
+	defer free()
 	keep := false
 	defer func() {
 		if keep {
@@ -285,7 +289,7 @@ func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
 		}
 		r.add(func(rep *Report) { rep.Released++ })
 	}()
-	v, err := r.underLock(ctx, v)
+	v, guard, err := r.underLock(ctx, v, l)
 	if err != nil {
 		r.fail(ctx, v, err)
 		return
@@ -305,7 +309,7 @@ func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
 				break
 			}
 			o.Lock.ID = l.ID()
-			oc := dispatch.Place(grace, r.o.Output, journal, l.Verify, o, a.Occurrence.At)
+			oc := dispatch.Place(grace, r.o.Output, journal, guard, o, a.Occurrence.At)
 			r.settle(&row, oc)
 			final = final && oc.Status.Final()
 			switch oc.Status {
@@ -374,19 +378,34 @@ func (r *run) close(v *view, row Row, problems []error, lost bool) {
 
 // underLock reads checkpoint and journal again: unchanged means that the
 // pre-screen's events stand, changed means detect again.
-func (r *run) underLock(ctx context.Context, v *view) (*view, error) {
+func (r *run) underLock(ctx context.Context, v *view, l *lease.Lease) (*view, dispatch.Guard, error) {
 	state, err := r.o.Checkpoints.Load(ctx, v.item.Ref())
 	if err != nil {
-		return v, err
+		return v, nil, err
 	}
 	if state.Checkpoint.At.Equal(v.state.Checkpoint.At) && maps.Equal(state.Keys, v.state.Keys) && maps.EqualFunc(state.Retry, v.state.Retry, time.Time.Equal) {
-		return v, nil
+		return v, firstBy(l, state.Lock), nil
 	}
 	again, err := r.inspect(ctx, v.item, state)
 	if err != nil {
-		return v, err
+		return v, nil, err
 	}
-	return again, nil
+	return again, l.Verify, nil
+}
+
+// firstBy is the guard of an item's orders: the first is guarded by the lock that
+// was read with the state, just now, if it was; all others by reading it.
+func firstBy(l *lease.Lease, lock []byte) dispatch.Guard {
+	if lock == nil {
+		return l.Verify
+	}
+	return func(ctx context.Context) error {
+		if raw := lock; raw != nil {
+			lock = nil
+			return l.Confirm(raw)
+		}
+		return l.Verify(ctx)
+	}
 }
 
 // advance moves the item's checkpoint, never backwards.

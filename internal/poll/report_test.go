@@ -90,7 +90,7 @@ func TestAReasonIsOneBoundedLineOfText(t *testing.T) {
 func TestStateKnowsWhatIsStillToDo(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(100, 0)
-	s := State{Checkpoint: Checkpoint{at}, Keys: map[string]bool{"done": true, "again": true}, Retry: map[string]time.Time{"again": at.Add(-time.Hour)}}
+	s := State{Checkpoint: Checkpoint{At: at}, Keys: map[string]bool{"done": true, "again": true}, Retry: map[string]time.Time{"again": at.Add(-time.Hour)}}
 	for _, tc := range []struct {
 		key  string
 		at   time.Time
@@ -111,7 +111,7 @@ func TestStateKnowsWhatIsStillToDo(t *testing.T) {
 	if got := (State{Retry: s.Retry}).since(); !got.IsZero() {
 		t.Errorf("without a checkpoint detection starts at %v", got.At)
 	}
-	if got := (State{Checkpoint: Checkpoint{at}, Retry: map[string]time.Time{"x": at.Add(time.Hour)}}).since(); !got.At.Equal(at) {
+	if got := (State{Checkpoint: Checkpoint{At: at}, Retry: map[string]time.Time{"x": at.Add(time.Hour)}}).since(); !got.At.Equal(at) {
 		t.Errorf("a retry after the checkpoint moves the start to %v", got.At)
 	}
 }
