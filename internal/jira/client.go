@@ -27,6 +27,8 @@ import (
 type ClientOptions struct {
 	// BaseURL is the site's address, with a context path if it has one.
 	BaseURL string
+	// Flavour is the site's kind; empty means [Auto].
+	Flavour Flavour
 	// Email and Token are an API token's owner and the token (Basic). Without
 	// an email the token is sent as a Bearer token.
 	Email, Token string
@@ -42,6 +44,8 @@ type Client struct {
 	http    *httpx.Transport
 	now     func() time.Time
 	account atomic.Pointer[string]
+	// known says that dc is what the site is.
+	known, dc atomic.Bool
 }
 
 // NewClient makes a client; it sends nothing.
@@ -51,6 +55,8 @@ func NewClient(o ClientOptions) (*Client, error) {
 		return nil, fmt.Errorf("the Jira base URL cannot be parsed: %w", err)
 	}
 	c := &Client{base: base.String(), now: o.HTTP.Now}
+	c.dc.Store(o.Flavour == DataCenter)
+	c.known.Store(o.Flavour == Cloud || o.Flavour == DataCenter || CloudAddress(c.base))
 	h := o.HTTP
 	h.Origin = httpx.Origin(base)
 	h.Secrets = append(h.Secrets, o.Token, o.Email+":"+o.Token)
@@ -99,23 +105,25 @@ func (c *Client) inspect(resp *http.Response) error {
 	if reason := resp.Header.Get("X-Seraph-Loginreason"); reason == "AUTHENTICATED_FAILED" || reason == "AUTHENTICATION_DENIED" {
 		return &dispatch.Error{Class: dispatch.Fatal, Err: fmt.Errorf("%w: login reason %q", errDenied, reason), Cure: credentialsCure}
 	}
-	if id := resp.Header.Get("X-Aaccountid"); id != "" && id != "anonymous" {
+	id := resp.Header.Get("X-Aaccountid")
+	if name, err := url.QueryUnescape(resp.Header.Get("X-Ausername")); err == nil && id == "" && c.dataCenter() {
+		id = name
+	}
+	if id != "" && id != "anonymous" {
 		c.account.Store(&id)
 	}
 	return nil
 }
 
-// Self returns the account id of the caller: from the header that every answer
-// of Jira Cloud carries, else from /myself, which fails where the credentials
+// Self returns the caller's account id (Data Center: user name): from the header
+// that every answer of Jira carries, else from /myself, which fails where the credentials
 // do.
 func (c *Client) Self(ctx context.Context) (string, error) {
 	if id := c.account.Load(); id != nil {
 		return *id, nil
 	}
-	var me struct {
-		AccountID string `json:"accountId"`
-	}
-	if err := c.get(ctx, "/rest/api/3/myself", nil, &me); err != nil {
+	me, err := c.myself(ctx)
+	if err != nil {
 		var status *StatusError
 		if errors.As(err, &status) && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden) {
 			return "", &dispatch.Error{Class: dispatch.Fatal, Err: fmt.Errorf("%w: %w", errDenied, err), Cure: credentialsCure}
@@ -123,10 +131,24 @@ func (c *Client) Self(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if me.AccountID == "" {
-		return "", &dispatch.Error{Class: dispatch.Fatal, Err: errors.New("/myself names no account"), Cure: "check that the base URL is a Jira Cloud site"}
+		return "", &dispatch.Error{Class: dispatch.Fatal, Err: errors.New("/myself names no account"), Cure: "check that the base URL is a Jira site"}
 	}
 	c.account.Store(&me.AccountID)
 	return me.AccountID, nil
+}
+
+// myself asks who the caller is. Only Data Center knows users by name.
+func (c *Client) myself(ctx context.Context) (user, error) {
+	var me struct {
+		AccountID   string `json:"accountId"`
+		Name        string `json:"name"`
+		DisplayName string `json:"displayName"`
+	}
+	err := c.get(ctx, c.path("/myself"), nil, &me)
+	if c.dataCenter() {
+		me.AccountID = me.Name
+	}
+	return user{AccountID: me.AccountID, DisplayName: me.DisplayName}, err
 }
 
 // StatusError is an answer of Jira that is not a success.

@@ -142,7 +142,7 @@ func (it *Item) lowerBound(since poll.Checkpoint) (time.Time, string) {
 		}
 		return lower, ""
 	}
-	if bound := now.Add(-o.ReplayWindow); bound.After(since.At) {
+	if bound := now.Add(-o.ReplayWindow); bound.After(since.At) && !since.Trusted {
 		return bound, "older than replay_window"
 	}
 	return since.At, ""
@@ -270,7 +270,7 @@ func (it *Item) actor(u *user) event.Actor {
 		return event.Actor{ID: "unknown", Kind: event.Human}
 	}
 	a := event.Actor{ID: event.Truncate(u.AccountID, 255), Kind: event.Human}
-	if isBot(u) {
+	if isBot(u) || slices.Contains(it.cycle.input.o.Bots, u.AccountID) {
 		a.Kind = event.Bot
 	}
 	a.IsEntityAuthor = it.row.Reporter != nil && it.row.Reporter.AccountID == u.AccountID

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/fullsend/poll-action/internal/dispatch"
 	"github.com/fullsend/poll-action/internal/lease"
 	"github.com/fullsend/poll-action/internal/poll"
@@ -42,6 +44,13 @@ type InputOptions struct {
 	RestrictedComments bool
 	// StaleThreshold is the age at which a lock no longer keeps others out.
 	StaleThreshold time.Duration
+	// LockBound is how long a read and a write of a lock may take together (guard
+	// plus jitter_min); the doctor measures against it.
+	LockBound time.Duration
+	// Authorization says how actors' roles are found.
+	Authorization Authorization
+	// Bots are accounts that count as bots, whatever they look like.
+	Bots []string
 	// IntN returns a random number in [0, n).
 	IntN func(n int) int
 }
@@ -89,6 +98,9 @@ const (
 
 // Discover implements [poll.Input]. An idle site costs one request per query.
 func (in *Input) Discover(ctx context.Context) (poll.Discovery, error) {
+	if err := in.client.Resolve(ctx); err != nil {
+		return poll.Discovery{}, err
+	}
 	s := &scan{in: in, since: in.client.ServerNow().Add(-in.o.ScanWindow), wide: in.o.IntN(wideEvery) == 0, limit: in.o.ScanLimit, seen: map[string]bool{}}
 	if err := s.all(ctx); err != nil {
 		return poll.Discovery{Scanned: len(s.seen), Notes: s.notes}, err
@@ -104,7 +116,7 @@ func (in *Input) Discover(ctx context.Context) (poll.Discovery, error) {
 	slices.Reverse(s.pending)
 	slices.SortStableFunc(s.pending, func(a, b *Item) int { return a.ref.Waiting.Compare(b.ref.Waiting) })
 	chosen := in.choose(s.pending)
-	shared := &cycle{input: in, self: self, roles: &roles{client: in.client}}
+	shared := &cycle{input: in, self: self, roles: &roles{client: in.client, auth: in.o.Authorization}}
 	if err := in.prefetch(ctx, chosen, &d); err != nil {
 		return d, err
 	}
@@ -136,7 +148,7 @@ func (in *Input) choose(pending []*Item) []*Item {
 // prefetch reads the changelogs of all items at once. What the answer leaves out
 // is read issue by issue later.
 func (in *Input) prefetch(ctx context.Context, items []*Item, d *poll.Discovery) error {
-	if len(items) == 0 {
+	if len(items) == 0 || in.client.dataCenter() { // which reads them with the issue
 		return nil
 	}
 	ids := make([]string, len(items))
@@ -160,6 +172,9 @@ func (in *Input) prefetch(ctx context.Context, items []*Item, d *poll.Discovery)
 // Baseline implements [poll.Baseliner]: everything that the queries find, with
 // no bound on age or number.
 func (in *Input) Baseline(ctx context.Context) ([]poll.Seed, error) {
+	if err := in.client.Resolve(ctx); err != nil {
+		return nil, err
+	}
 	s := &scan{in: in, wide: true, limit: -1, seen: map[string]bool{}, everything: true}
 	started := in.client.now() // Jira's clock is known after the first answer only
 	if err := s.all(ctx); err != nil {
@@ -183,14 +198,15 @@ func (in *Input) Baseline(ctx context.Context) ([]poll.Seed, error) {
 // CheckQuery asks Jira whether it takes the query, with one small search. The
 // error is a [*QueryError] when it does not.
 func (in *Input) CheckQuery(ctx context.Context, index int, jql string) error {
+	if err := in.client.Resolve(ctx); err != nil {
+		return err
+	}
 	query, _, err := searchQuery(jql, in.client.ServerNow().Add(-in.o.ScanWindow))
 	if err != nil {
 		return err
 	}
-	var page searchPageAnswer
-	return queryError(index, jql, in.client.ask(ctx, "/rest/api/3/search/jql", map[string]any{
-		"jql": query, "maxResults": 1, "fields": []string{"id"},
-	}, &page))
+	_, err = in.client.search(ctx, query, "", 1, []string{"id"}, nil)
+	return queryError(index, jql, err)
 }
 
 // scan is one walk over all queries' pages.
@@ -234,12 +250,6 @@ func queryError(index int, jql string, err error) error {
 	return err
 }
 
-type searchPageAnswer struct {
-	Issues []json.RawMessage `json:"issues"`
-	Next   *string           `json:"nextPageToken"`
-	IsLast bool              `json:"isLast"`
-}
-
 // query walks one query's pages until one is wholly settled (or, in a wide scan
 // and in an order of the user's own, where that proves nothing, to the end).
 func (s *scan) query(ctx context.Context, jql string) error {
@@ -253,7 +263,7 @@ func (s *scan) query(ctx context.Context, jql string) error {
 		pages = maxBaselinePages
 	}
 	repeated := newTokens(pages)
-	for token := ""; ; {
+	for at := ""; ; {
 		size := searchPage
 		if s.limit >= 0 {
 			size = min(size, s.limit-len(s.seen))
@@ -262,39 +272,72 @@ func (s *scan) query(ctx context.Context, jql string) error {
 			s.notes = append(s.notes, fmt.Sprintf("scan_limit (%d issues) is reached; what was not read is left for a later cycle", s.limit))
 			return nil
 		}
-		in := map[string]any{
-			"jql": query, "maxResults": size, "properties": s.in.state.props.list(),
-			"fields": []string{"created", "updated", "reporter", "creator", "labels", "status", "project"},
-		}
-		if token != "" {
-			in["nextPageToken"] = token
-		}
-		var page searchPageAnswer
-		if err := s.in.client.ask(ctx, "/rest/api/3/search/jql", in, &page); err != nil {
+		page, err := s.in.client.search(ctx, query, at, size, searchFields(), s.in.state.props.list())
+		if err != nil {
 			return err
 		}
-		settled := true
-		for _, raw := range page.Issues {
-			settled = s.row(raw) && settled
+		settled, err := s.page(ctx, page.issues)
+		if err != nil {
+			return err
 		}
-		last := page.IsLast || page.Next == nil || *page.Next == "" || len(page.Issues) == 0
-		if last || settled && !toEnd {
+		if page.next == "" || settled && !toEnd {
 			return nil
 		}
-		if err := repeated.next(*page.Next); err != nil {
+		if err := repeated.next(page.next); err != nil {
 			return fmt.Errorf("search: %w", err)
 		}
-		token = *page.Next
+		at = page.next
 	}
 }
 
-// row takes in one issue of a page and reports whether it is settled.
-func (s *scan) row(raw json.RawMessage) (settled bool) {
-	row, err := decodeRow(raw)
-	if err != nil {
-		s.notes = append(s.notes, err.Error())
-		return true
+// page takes in the issues of a page and reports whether all are settled.
+func (s *scan) page(ctx context.Context, issues []json.RawMessage) (settled bool, err error) {
+	rows := make([]issueRow, 0, len(issues))
+	for _, raw := range issues {
+		row, err := decodeRow(raw)
+		if err != nil {
+			s.notes = append(s.notes, err.Error())
+			continue
+		}
+		rows = append(rows, row)
 	}
+	if err := s.complete(ctx, rows); err != nil {
+		return false, err
+	}
+	settled = true
+	for _, row := range rows {
+		settled = s.row(row) && settled
+	}
+	return settled, nil
+}
+
+// complete reads the properties of rows that a search of Data Center gave
+// without any: not every version gives them.
+func (s *scan) complete(ctx context.Context, rows []issueRow) error {
+	if !s.in.client.dataCenter() {
+		return nil
+	}
+	var g errgroup.Group
+	g.SetLimit(8)
+	for i := range rows {
+		if rows[i].Properties != nil {
+			continue
+		}
+		g.Go(func() error {
+			issue, err := s.in.client.properties(ctx, rows[i].ID, s.in.state.props.list()...)
+			if errors.Is(err, errGone) {
+				rows[i].Notes = append(rows[i].Notes, err.Error())
+				return nil
+			}
+			rows[i].Properties = issue.Properties
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// row takes in one issue of a page and reports whether it is settled.
+func (s *scan) row(row issueRow) (settled bool) {
 	if settled, again := s.seen[row.ID]; again {
 		return settled
 	}
@@ -329,8 +372,8 @@ func (s *scan) take(row issueRow) (settled bool) {
 // isHeld reports whether the lock in the search row is fresh. The row may be
 // stale, so this only saves work: the lock itself is always read directly.
 func (s *scan) isHeld(row issueRow) bool {
-	raw := row.Properties[s.in.state.props.Lock]
-	if !present(raw) {
+	raw, err := s.in.state.lock(row.ID, row.Properties)
+	if err != nil {
 		return false
 	}
 	lock, err := lease.Decode(raw)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/fullsend/poll-action/internal/dispatch"
@@ -29,7 +30,10 @@ func PropertiesFor(repo string) (Properties, error) {
 	return Properties{Lock: prefix + "lock", LastCheck: prefix + "lastCheck", Seen: prefix + "seen"}, nil
 }
 
-func (p Properties) list() []string { return []string{p.Lock, p.LastCheck, p.Seen} }
+// list returns the names that are known; a run knows its lock's alone.
+func (p Properties) list() []string {
+	return slices.DeleteFunc([]string{p.Lock, p.LastCheck, p.Seen}, func(name string) bool { return name == "" })
+}
 
 // maxProperty is Jira's cap on a property's value; the documentation says
 // characters in one place and bytes in another, so bytes it is.
@@ -41,23 +45,42 @@ var errGone = errors.New("the issue is gone or not visible")
 // properties reads all of names on one issue directly, in one request: the issue
 // itself is asked for, so that an issue that is gone is told apart from a
 // property that is not there (a property's own 404 means either).
-func (c *Client) properties(ctx context.Context, issueID string, names ...string) (map[string]json.RawMessage, error) {
-	var issue struct {
-		ID         string                     `json:"id"`
-		Properties map[string]json.RawMessage `json:"properties"`
-	}
-	err := c.get(ctx, "/rest/api/3/issue/"+url.PathEscape(issueID), url.Values{
+func (c *Client) properties(ctx context.Context, issueID string, names ...string) (propertied, error) {
+	var issue propertied
+	err := c.get(ctx, c.path("/issue/")+url.PathEscape(issueID), url.Values{
 		"fields":     {"updated"},
 		"properties": {strings.Join(names, ",")},
 	}, &issue)
 	if statusOf(err) == http.StatusNotFound {
-		return nil, fmt.Errorf("%w: %w", errGone, err)
+		return propertied{}, gone(err)
 	}
-	return issue.Properties, err
+	if err == nil && issue.Properties == nil {
+		issue.Properties = map[string]json.RawMessage{}
+	}
+	return issue, err
 }
 
-func propertyPath(issueID, name string) string {
-	return "/rest/api/3/issue/" + url.PathEscape(issueID) + "/properties/" + url.PathEscape(name)
+// propertied is an issue with the properties that were asked for.
+type propertied struct {
+	ID         string                     `json:"id"`
+	Properties map[string]json.RawMessage `json:"properties"`
+}
+
+func (c *Client) propertyPath(issueID, name string) string {
+	return c.path("/issue/") + url.PathEscape(issueID) + "/properties/" + url.PathEscape(name)
+}
+
+// bulkFetch is how many issues Jira gives in one bulk request.
+const bulkFetch = 100
+
+// bulkProperties reads properties of many issues in one request. Issues that are
+// gone or not visible are not in the answer.
+func (c *Client) bulkProperties(ctx context.Context, ids []string, names ...string) ([]propertied, error) {
+	var answer struct {
+		Issues []propertied `json:"issues"`
+	}
+	err := c.ask(ctx, c.path("/issue/bulkfetch"), map[string]any{"issueIdsOrKeys": ids, "fields": []string{"updated"}, "properties": names}, &answer)
+	return answer.Issues, err
 }
 
 // putProperty stores value; created says that there was none before. The request
@@ -69,7 +92,7 @@ func (c *Client) putProperty(ctx context.Context, issueID, name string, value []
 			Err:   fmt.Errorf("the value for property %s has %d bytes, Jira takes at most %d", name, len(value), maxProperty),
 		}
 	}
-	status, err := c.call(ctx, http.MethodPut, propertyPath(issueID, name), nil, value, nil)
+	status, err := c.call(httpx.Subject(ctx, issueID), http.MethodPut, c.propertyPath(issueID, name), nil, value, nil)
 	switch status {
 	case http.StatusForbidden:
 		return false, &dispatch.Error{Err: err, Cure: "the Jira account needs Browse Projects and Edit Issues on this issue"}
@@ -81,7 +104,7 @@ func (c *Client) putProperty(ctx context.Context, issueID, name string, value []
 
 // deleteProperty removes a property; one that is already gone is no error.
 func (c *Client) deleteProperty(ctx context.Context, issueID, name string) error {
-	status, err := c.call(httpx.Repeatable(ctx), http.MethodDelete, propertyPath(issueID, name), nil, nil, nil)
+	status, err := c.call(httpx.Subject(httpx.Repeatable(ctx), issueID), http.MethodDelete, c.propertyPath(issueID, name), nil, nil, nil)
 	if status == http.StatusNotFound {
 		return nil
 	}

@@ -22,7 +22,13 @@ const (
 	bulkEntries = 1000
 )
 
-var errPages = errors.New("jira gives page after page without an end")
+var (
+	errPages          = errors.New("jira gives page after page without an end")
+	errShortChangelog = errors.New("jira gives only a part of the issue's changelog")
+)
+
+// gone marks an answer that says that an issue is not there.
+func gone(err error) error { return fmt.Errorf("%w: %w", errGone, err) }
 
 // tokens notices a server that gives the same page token twice, or more than max
 // pages.
@@ -74,7 +80,7 @@ func (c *Client) changelogBatch(ctx context.Context, ids []string) (map[string][
 			} `json:"issueChangeLogs"`
 			Next string `json:"nextPageToken"`
 		}
-		if err := c.ask(ctx, "/rest/api/3/changelog/bulkfetch", in, &page); err != nil {
+		if err := c.ask(ctx, c.path("/changelog/bulkfetch"), in, &page); err != nil {
 			return nil, err
 		}
 		for _, log := range page.Logs {
@@ -107,6 +113,9 @@ func decodeHistories(raw []json.RawMessage) []history {
 // changelog reads one issue's changelog back to since at least. Jira lists it
 // oldest first, so a long one is read from its end.
 func (c *Client) changelog(ctx context.Context, id string, since time.Time) ([]history, error) {
+	if c.dataCenter() {
+		return c.expandedChangelog(ctx, id)
+	}
 	first, total, err := c.changelogPage(ctx, id, 0)
 	if err != nil || total <= len(first) {
 		return decodeHistories(first), err
@@ -152,11 +161,11 @@ func (c *Client) changelogPage(ctx context.Context, id string, start int) (value
 		Total  int               `json:"total"`
 		Values []json.RawMessage `json:"values"`
 	}
-	err = c.get(ctx, "/rest/api/3/issue/"+url.PathEscape(id)+"/changelog", url.Values{
+	err = c.get(ctx, c.path("/issue/")+url.PathEscape(id)+"/changelog", url.Values{
 		"startAt": {strconv.Itoa(start)}, "maxResults": {strconv.Itoa(pageSize)},
 	}, &page)
 	if statusOf(err) == http.StatusNotFound {
-		err = fmt.Errorf("%w: %w", errGone, err)
+		err = gone(err)
 	}
 	return page.Values, page.Total, err
 }
@@ -184,11 +193,11 @@ func (c *Client) commentPages(ctx context.Context, id string) (all []comment, tr
 			Total    int               `json:"total"`
 			Comments []json.RawMessage `json:"comments"`
 		}
-		err := c.get(ctx, "/rest/api/3/issue/"+url.PathEscape(id)+"/comment", url.Values{
+		err := c.get(ctx, c.path("/issue/")+url.PathEscape(id)+"/comment", url.Values{
 			"startAt": {strconv.Itoa(start)}, "maxResults": {strconv.Itoa(pageSize)}, "orderBy": {"-created"},
 		}, &page)
 		if statusOf(err) == http.StatusNotFound {
-			return nil, false, false, fmt.Errorf("%w: %w", errGone, err)
+			return nil, false, false, gone(err)
 		}
 		if err != nil {
 			return nil, false, false, err
@@ -216,7 +225,7 @@ func (c *Client) commentPages(ctx context.Context, id string) (all []comment, tr
 // statuses returns the category of every status by id.
 func (c *Client) statuses(ctx context.Context) (map[string]string, error) {
 	var list []status
-	if err := c.get(ctx, "/rest/api/3/status", nil, &list); err != nil {
+	if err := c.get(ctx, c.path("/status"), nil, &list); err != nil {
 		return nil, err
 	}
 	byID := make(map[string]string, len(list))

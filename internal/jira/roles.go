@@ -2,15 +2,14 @@ package jira
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"path"
-	"strings"
+	"slices"
 	"sync"
 
-	"github.com/fullsend/poll-action/internal/dispatch"
 	"github.com/fullsend/poll-action/internal/event"
 )
 
@@ -55,34 +54,53 @@ func (m *memo[V]) get(ctx context.Context, key string, f func() (V, error)) (V, 
 // at most once, and only when an event asks for it.
 type roles struct {
 	client   *Client
+	auth     Authorization
 	projects memo[map[string]string] // project -> role name -> role id
 	members  memo[roleMembers]       // project/role id
 	groups   memo[map[string]bool]   // account -> group ids
+	edits    memo[bool]              // project/account
+	github   memo[event.Role]        // GitHub login
 }
 
 type roleMembers struct{ users, groups map[string]bool }
 
-// ranks are the project roles that mean something to the gate, strongest first
-// (specs of the Fullsend project, "Jira adapter"). Any other role is read.
-func ranks() []struct {
-	name string
-	role event.Role
-} {
-	return []struct {
-		name string
-		role event.Role
-	}{{"Administrators", event.RoleAdmin}, {"Developers", event.RoleWrite}}
-}
-
-// resolve returns the strongest role that the account has in the project,
-// directly or through a group. An error means that it is not known; nothing may
-// be decided then.
+// resolve returns the strongest role that the account has in the project. An
+// error means that it is not known; nothing may be decided then.
 func (r *roles) resolve(ctx context.Context, project, account string) (event.Role, error) {
-	role, err := r.lookUp(ctx, project, account)
+	if login, ok := r.auth.GitHubUsers[account]; ok && r.auth.GitHubRole != nil {
+		role, err := r.github.get(ctx, login, func() (event.Role, error) { return r.auth.GitHubRole(ctx, login) })
+		if err != nil {
+			return "", fmt.Errorf("the permission of GitHub user %s cannot be read: %w", quoted(login), err)
+		}
+		return role, nil
+	}
+	if slices.Contains(r.auth.Allow, account) {
+		return event.RoleWrite, nil
+	}
+	var role event.Role
+	var err error
+	switch r.auth.Mode {
+	case ByAllowList:
+		return event.RoleExternal, nil
+	case ByPermission:
+		role, err = r.byPermission(ctx, project, account)
+	case ByProjectRoles, "":
+		role, err = r.lookUp(ctx, project, account)
+	default:
+		return "", fmt.Errorf("the authorization %q is unknown", r.auth.Mode)
+	}
 	if err != nil {
-		return "", r.explain(ctx, project, err)
+		return "", r.client.denied(ctx, project, err)
 	}
 	return role, nil
+}
+
+func (r *roles) byPermission(ctx context.Context, project, account string) (event.Role, error) {
+	may, err := r.edits.get(ctx, project+"/"+account, func() (bool, error) { return r.client.mayEdit(ctx, project, account) })
+	if err != nil || !may {
+		return event.RoleExternal, err
+	}
+	return event.RoleWrite, nil
 }
 
 func (r *roles) lookUp(ctx context.Context, project, account string) (event.Role, error) {
@@ -90,22 +108,20 @@ func (r *roles) lookUp(ctx context.Context, project, account string) (event.Role
 	if err != nil {
 		return "", err
 	}
-	rest := map[string]string{}
-	for name, id := range byName {
-		rest[strings.ToLower(name)] = id
-	}
-	for _, rank := range ranks() {
-		id, ok := rest[strings.ToLower(rank.name)]
-		if !ok {
-			continue
-		}
-		delete(rest, strings.ToLower(rank.name))
-		has, err := r.has(ctx, project, id, account)
-		if err != nil {
-			return "", err
-		}
-		if has {
-			return rank.role, nil
+	rest := maps.Clone(byName)
+	for _, rank := range r.auth.ranks() {
+		for _, name := range sortedKeys(byName) {
+			if !rank.has(name) {
+				continue
+			}
+			delete(rest, name)
+			has, err := r.has(ctx, project, byName[name], account)
+			if err != nil {
+				return "", err
+			}
+			if has {
+				return rank.role, nil
+			}
 		}
 	}
 	for _, name := range sortedKeys(rest) {
@@ -140,42 +156,10 @@ func (r *roles) has(ctx context.Context, project, roleID, account string) (bool,
 	return false, nil
 }
 
-// explain turns a failed look-up into a sentence with a cure. Jira Cloud answers
-// 401 to a good token that lacks the project right, so /myself decides which of
-// the two it is.
-func (r *roles) explain(ctx context.Context, project string, err error) error {
-	status := statusOf(err)
-	var fatal *dispatch.Error
-	if status == http.StatusUnauthorized {
-		var status401 *StatusError
-		errors.As(err, &status401)
-		var me struct {
-			AccountID string `json:"accountId"`
-		}
-		if merr := r.client.get(ctx, "/rest/api/3/myself", nil, &me); merr != nil {
-			return err // the credentials themselves; err says so
-		}
-		return &dispatch.Error{
-			Err:  fmt.Errorf("roles in project %s cannot be read: %w (the credentials are good: /myself works)", project, status401),
-			Cure: "give the Jira account the permission Administer Projects in project " + project,
-		}
-	}
-	if status == http.StatusForbidden || status == http.StatusNotFound {
-		return &dispatch.Error{
-			Err:  fmt.Errorf("roles in project %s cannot be read: %w", project, err),
-			Cure: "the Jira account needs Administer Projects in project " + project + " and the global permission Browse users and groups",
-		}
-	}
-	if errors.As(err, &fatal) {
-		return err
-	}
-	return fmt.Errorf("roles in project %s cannot be read: %w", project, err)
-}
-
 // projectRoles returns the project's role ids by name.
 func (c *Client) projectRoles(ctx context.Context, project string) (map[string]string, error) {
 	var byName map[string]string
-	if err := c.get(ctx, "/rest/api/3/project/"+url.PathEscape(project)+"/role", nil, &byName); err != nil {
+	if err := c.get(ctx, c.path("/project/")+url.PathEscape(project)+"/role", nil, &byName); err != nil {
 		return nil, err
 	}
 	ids := make(map[string]string, len(byName))
@@ -193,9 +177,9 @@ func (c *Client) projectRoles(ctx context.Context, project string) (map[string]s
 func (c *Client) roleMembers(ctx context.Context, project, roleID string) (roleMembers, error) {
 	var role struct {
 		Actors []struct {
-			User *struct {
-				AccountID string `json:"accountId"`
-			} `json:"actorUser"`
+			Type  string `json:"type"`
+			Name  string `json:"name"` // Data Center: of the user or the group
+			User  *user  `json:"actorUser"`
 			Group *struct {
 				GroupID string `json:"groupId"`
 				Name    string `json:"name"`
@@ -203,17 +187,19 @@ func (c *Client) roleMembers(ctx context.Context, project, roleID string) (roleM
 		} `json:"actors"`
 	}
 	m := roleMembers{users: map[string]bool{}, groups: map[string]bool{}}
-	err := c.get(ctx, "/rest/api/3/project/"+url.PathEscape(project)+"/role/"+url.PathEscape(roleID), nil, &role)
+	err := c.get(ctx, c.path("/project/")+url.PathEscape(project)+"/role/"+url.PathEscape(roleID), nil, &role)
 	for _, a := range role.Actors {
-		if a.User != nil && a.User.AccountID != "" {
+		switch {
+		case a.User != nil && a.User.AccountID != "":
 			m.users[a.User.AccountID] = true
-		}
-		if a.Group != nil {
-			if id := a.Group.GroupID; id != "" {
-				m.groups["id:"+id] = true
-			} else if a.Group.Name != "" {
-				m.groups["name:"+a.Group.Name] = true
-			}
+		case a.Group != nil && a.Group.GroupID != "":
+			m.groups["id:"+a.Group.GroupID] = true
+		case a.Group != nil && a.Group.Name != "":
+			m.groups["name:"+a.Group.Name] = true
+		case a.Name != "" && a.Type == "atlassian-user-role-actor":
+			m.users[a.Name] = true
+		case a.Name != "" && a.Type == "atlassian-group-role-actor":
+			m.groups["name:"+a.Name] = true
 		}
 	}
 	return m, err
@@ -221,11 +207,23 @@ func (c *Client) roleMembers(ctx context.Context, project, roleID string) (roleM
 
 // userGroups returns the groups of an account, each by id and by name.
 func (c *Client) userGroups(ctx context.Context, account string) (map[string]bool, error) {
-	var list []struct {
+	type group struct {
 		GroupID string `json:"groupId"`
 		Name    string `json:"name"`
 	}
-	err := c.get(ctx, "/rest/api/3/user/groups", url.Values{"accountId": {account}}, &list)
+	var list []group
+	var err error
+	if c.dataCenter() {
+		var u struct {
+			Groups struct {
+				Items []group `json:"items"`
+			} `json:"groups"`
+		}
+		err = c.get(ctx, c.path("/user"), url.Values{"username": {account}, "expand": {"groups"}}, &u)
+		list = u.Groups.Items
+	} else {
+		err = c.get(ctx, c.path("/user/groups"), url.Values{"accountId": {account}}, &list)
+	}
 	if statusOf(err) == http.StatusNotFound {
 		return map[string]bool{}, nil // a deleted account; a missing right would be a 403
 	}

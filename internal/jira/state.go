@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,6 +25,7 @@ import (
 type State struct {
 	client *Client
 	props  Properties
+	signer *signer // nil: nothing is signed
 
 	mu   sync.Mutex
 	byID map[string]*record
@@ -35,6 +37,10 @@ type record struct {
 	seen journalDoc
 	// fresh holds the properties of the last direct read until Load takes them.
 	fresh map[string]json.RawMessage
+	// id is the issue's own id; an item may be named by its key.
+	id string
+	// locked says that the journal was loaded under the lock and may be written.
+	locked bool
 }
 
 // NewState makes the state store of one target repository on one site.
@@ -42,10 +48,19 @@ func NewState(c *Client, p Properties) *State {
 	return &State{client: c, props: p, byID: map[string]*record{}}
 }
 
+// Signed makes the store sign what it writes and judge what it reads by its
+// signature. A key of no length leaves everything unsigned.
+func (s *State) Signed(o Signing) *State {
+	if len(o.Key) > 0 {
+		s.signer = &signer{Signing: o, site: s.client.base}
+	}
+	return s
+}
+
 func (s *State) record(id string) *record {
 	r := s.byID[id]
 	if r == nil {
-		r = &record{seen: newJournalDoc()}
+		r = &record{seen: newJournalDoc(), id: id}
 		s.byID[id] = r
 	}
 	return r
@@ -53,32 +68,61 @@ func (s *State) record(id string) *record {
 
 // observe takes over what a search row says and returns it understood.
 func (s *State) observe(id string, props map[string]json.RawMessage) poll.State {
-	state, doc := s.decode(props)
+	state, doc := s.decode(id, props)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.record(id)
-	r.peek, r.seen, r.fresh = state, doc, nil
+	r.peek, r.seen, r.fresh, r.locked = state, doc, nil, false
 	return state
 }
 
 // Get reads the lock.
 func (s *State) Get(ctx context.Context, item string) ([]byte, error) {
-	props, err := s.client.properties(ctx, item, s.props.list()...)
+	issue, err := s.client.properties(ctx, item, s.props.list()...)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	s.record(item).fresh = props
+	r := s.record(item)
+	r.fresh = issue.Properties
+	r.id = cmp.Or(issue.ID, r.id)
 	s.mu.Unlock()
-	if raw := props[s.props.Lock]; present(raw) {
-		return raw, nil
+	return s.lock(issue.ID, issue.Properties)
+}
+
+// rejected is what a lock reads as whose signature does not count: a value that is
+// there and is no lock, so that it is overwritten.
+const rejected = `{"rejected":"signature"}`
+
+func (s *State) lock(issueID string, props map[string]json.RawMessage) ([]byte, error) {
+	raw := props[s.props.Lock]
+	if !present(raw) {
+		return nil, lease.ErrAbsent
 	}
-	return nil, lease.ErrAbsent
+	if ok, _, _ := s.signer.trust(issueID, s.props.Lock, raw, nil); !ok {
+		return []byte(rejected), nil
+	}
+	return raw, nil
+}
+
+// seal signs an object that is about to be stored.
+func (s *State) seal(item, property string, value []byte) ([]byte, error) {
+	if s.signer == nil {
+		return value, nil
+	}
+	s.mu.Lock()
+	id := s.record(item).id
+	s.mu.Unlock()
+	return s.signer.object(id, property, value)
 }
 
 // Put writes the lock, once: a write that is repeated could land twice.
 func (s *State) Put(ctx context.Context, item string, value []byte) (bool, error) {
 	s.forget(item)
+	value, err := s.seal(item, s.props.Lock, value)
+	if err != nil {
+		return false, err
+	}
 	return s.client.putProperty(httpx.Once(ctx), item, s.props.Lock, value)
 }
 
@@ -101,31 +145,62 @@ func (s *State) Peek(item poll.Ref) poll.State {
 	return s.record(item.ID).peek
 }
 
+// GetAll reads the locks of many issues in one request. An issue that the answer
+// leaves out is not in the result: it is unreadable, not unlocked.
+func (s *State) GetAll(ctx context.Context, items []string) (map[string][]byte, error) {
+	if s.client.dataCenter() {
+		return nil, errors.ErrUnsupported
+	}
+	all := make(map[string][]byte, len(items))
+	for batch := range slices.Chunk(items, bulkFetch) {
+		issues, err := s.client.bulkProperties(ctx, batch, s.props.Lock)
+		if err != nil {
+			return nil, err
+		}
+		for _, issue := range issues {
+			raw, err := s.lock(issue.ID, issue.Properties)
+			if err != nil {
+				raw = nil
+			}
+			all[issue.ID] = raw
+		}
+	}
+	return all, nil
+}
+
 // Load returns checkpoint and journal as of the last direct read of the issue
-// since its lock was written, reading it where there was none.
+// since its lock was written, reading it where there was none. Only in the
+// latter case the state has the lock too: that read has then verified it once
+// more.
 func (s *State) Load(ctx context.Context, item poll.Ref) (poll.State, error) {
 	s.mu.Lock()
 	props := s.record(item.ID).fresh
 	s.record(item.ID).fresh = nil
 	s.mu.Unlock()
-	if props == nil {
-		var err error
-		if props, err = s.client.properties(ctx, item.ID, s.props.list()...); err != nil {
+	again := props == nil
+	if again {
+		issue, err := s.client.properties(ctx, item.ID, s.props.list()...)
+		if err != nil {
 			return poll.State{}, err
 		}
+		props = issue.Properties
 	}
-	state, doc := s.decode(props)
+	state, doc := s.decode(item.ID, props)
+	if again {
+		state.Lock, _ = s.lock(item.ID, props) // absent is nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.record(item.ID).seen = doc
+	r := s.record(item.ID)
+	r.seen, r.locked = doc, true
 	return state, nil
 }
 
 // Advance stores the checkpoint.
 func (s *State) Advance(ctx context.Context, item poll.Ref, to poll.Checkpoint) error {
-	value, err := json.Marshal(to.At.UTC().Format(time.RFC3339Nano))
+	value, err := s.lastCheck(ctx, item.ID, to.At.UTC().Format(time.RFC3339Nano))
 	if err != nil {
-		return fmt.Errorf("encode lastCheck: %w", err)
+		return fmt.Errorf("make lastCheck: %w", err)
 	}
 	if _, err := s.client.putProperty(httpx.Repeatable(ctx), item.ID, s.props.LastCheck, value); err != nil {
 		return fmt.Errorf("store lastCheck: %w", err)
@@ -138,24 +213,34 @@ func (s *State) Journal(item poll.Ref) poll.Journal { return &journal{state: s, 
 
 // decode understands the properties as far as they can be understood; the rest
 // counts as absent and is noted.
-func (s *State) decode(props map[string]json.RawMessage) (poll.State, journalDoc) {
+func (s *State) decode(issueID string, props map[string]json.RawMessage) (poll.State, journalDoc) {
 	var state poll.State
 	now := s.client.ServerNow()
 	if raw := props[s.props.LastCheck]; present(raw) {
 		at, err := decodeLastCheck(raw)
+		ok, signed, note := s.signer.trust(issueID, s.props.LastCheck, raw, lastCheckSigs(props[s.props.Seen]))
 		switch {
+		case !ok:
+			state.Notes = append(state.Notes, "the stored lastCheck is not trusted: "+note)
 		case err != nil:
 			state.Notes = append(state.Notes, "the stored lastCheck cannot be understood and counts as absent: "+err.Error())
 		case at.After(now.Add(lease.MaxSkew)):
 			state.Notes = append(state.Notes, fmt.Sprintf("the stored lastCheck %s lies in the future and counts as absent", at.UTC().Format(time.RFC3339)))
 		default:
-			state.Checkpoint.At = at
+			state.Checkpoint = poll.Checkpoint{At: at, Trusted: signed}
+		}
+	}
+	if raw := props[s.props.Lock]; present(raw) {
+		if ok, _, note := s.signer.trust(issueID, s.props.Lock, raw, nil); !ok {
+			state.Notes = append(state.Notes, "the stored lock is not trusted: "+note)
 		}
 	}
 	doc := newJournalDoc()
 	if raw := props[s.props.Seen]; present(raw) {
 		var err error
-		if doc, err = decodeJournal(raw); err != nil {
+		if ok, _, note := s.signer.trust(issueID, s.props.Seen, raw, nil); !ok {
+			state.Notes = append(state.Notes, "the stored journal (seen) is not trusted: "+note)
+		} else if doc, err = decodeJournal(raw); err != nil {
 			state.Notes = append(state.Notes, "the stored journal (seen) cannot be understood and counts as absent: "+err.Error())
 		}
 	}
@@ -199,6 +284,9 @@ type journalDoc struct {
 	V     int                 `json:"v"`
 	Keys  map[string]journal1 `json:"keys"`
 	Retry map[string]int64    `json:"retry,omitempty"`
+	// LastCheckSigs are the signatures of the present and the previous lastCheck
+	// where that is a text, which cannot carry one.
+	LastCheckSigs []string `json:"lastCheckSigs,omitempty"`
 }
 
 // journal1 is one dispatched key: the event's time in Unix milliseconds and the
@@ -211,6 +299,9 @@ type journal1 struct {
 func newJournalDoc() journalDoc {
 	return journalDoc{V: 1, Keys: map[string]journal1{}, Retry: map[string]int64{}}
 }
+
+// maxJournal leaves room for signatures below Jira's cap.
+const maxJournal = maxProperty - 512
 
 // maxKey bounds a dispatch key that is believed, in bytes.
 const maxKey = 1024
@@ -234,6 +325,7 @@ func decodeJournal(raw []byte) (journalDoc, error) {
 	if json.Unmarshal(wire.V, &v) != nil || v != 1 {
 		return doc, fmt.Errorf("version %s is not 1", quoted(string(wire.V)))
 	}
+	doc.LastCheckSigs = lastCheckSigs(raw)
 	for k, raw := range members(wire.Keys) {
 		var e journal1
 		if len(k) <= maxKey && json.Unmarshal(raw, &e) == nil && !bytes.Equal(raw, []byte("null")) {
@@ -266,8 +358,8 @@ func members(raw json.RawMessage) map[string]json.RawMessage {
 func (d journalDoc) encode() ([]byte, error) {
 	d.V = 1
 	raw, err := json.Marshal(d)
-	for err == nil && len(raw) > maxProperty && len(d.Keys)+len(d.Retry) > 0 {
-		excess := len(raw) - maxProperty
+	for err == nil && len(raw) > maxJournal && len(d.Keys)+len(d.Retry) > 0 {
+		excess := len(raw) - maxJournal
 		if len(d.Keys) > 0 {
 			dropOldest(d.Keys, excess, func(e journal1) (int64, int) { return e.T, len(`{"t":,"run":}`) + digits(e.T) + digits(e.Run) })
 		} else {
@@ -322,7 +414,7 @@ func (j *journal) Begin(_ context.Context, key string) (bool, error) {
 
 // Commit implements [dispatch.Journal].
 func (j *journal) Commit(ctx context.Context, key string, at time.Time, r dispatch.Receipt) error {
-	return j.update(ctx, func(d journalDoc) {
+	return j.update(ctx, func(d *journalDoc) {
 		d.Keys[key] = journal1{T: at.UnixMilli(), Run: r.RunID}
 		delete(d.Retry, key)
 	})
@@ -338,24 +430,66 @@ func (j *journal) Abort(ctx context.Context, key string, at time.Time, cause err
 
 // Forget implements [poll.Journal].
 func (j *journal) Forget(ctx context.Context, keys []string) error {
-	return j.update(ctx, func(d journalDoc) {
+	return j.update(ctx, func(d *journalDoc) {
 		for _, k := range keys {
 			delete(d.Retry, k)
 		}
 	})
 }
 
-func (j *journal) update(ctx context.Context, change func(journalDoc)) error {
+func (j *journal) update(ctx context.Context, change func(*journalDoc)) error {
 	j.state.mu.Lock()
-	doc := j.state.record(j.id).seen
+	doc := &j.state.record(j.id).seen
 	change(doc)
 	value, err := doc.encode()
 	j.state.mu.Unlock()
 	if err != nil {
 		return err
 	}
+	if value, err = j.state.seal(j.id, j.state.props.Seen, value); err != nil {
+		return err
+	}
 	if _, err := j.state.client.putProperty(httpx.Repeatable(ctx), j.id, j.state.props.Seen, value); err != nil {
 		return fmt.Errorf("store the journal (seen): %w", err)
 	}
 	return nil
+}
+
+// lastCheck makes the checkpoint's value: a text, which other pollers read too;
+// on Data Center, and where nothing unsigned counts, an object. A text's
+// signature is put into the journal first, if that may be written now.
+func (s *State) lastCheck(ctx context.Context, item, ts string) ([]byte, error) {
+	text, err := json.Marshal(ts)
+	if err != nil {
+		return nil, err
+	}
+	if s.client.dataCenter() || s.signer != nil && !s.signer.AcceptUnsigned {
+		object, err := json.Marshal(map[string]string{"ts": ts})
+		if err != nil {
+			return nil, err
+		}
+		return s.seal(item, s.props.LastCheck, object)
+	}
+	s.mu.Lock()
+	r := s.record(item)
+	id, locked := r.id, r.locked
+	s.mu.Unlock()
+	if s.signer == nil || !locked {
+		return text, nil
+	}
+	sig, err := s.signer.sign(id, s.props.LastCheck, text)
+	if err != nil {
+		return nil, err
+	}
+	j := &journal{state: s, id: item}
+	return text, j.update(ctx, func(d *journalDoc) {
+		d.LastCheckSigs = append([]string{sig}, d.LastCheckSigs[:min(len(d.LastCheckSigs), 1)]...)
+	})
+}
+
+// lastCheckSigs returns the signatures of a lastCheck that stand in the journal.
+func lastCheckSigs(seen json.RawMessage) []string {
+	var sigs []string
+	_ = json.Unmarshal(members(seen)["lastCheckSigs"], &sigs) // another shape is no signature
+	return sigs[:min(len(sigs), maxSignatures)]
 }

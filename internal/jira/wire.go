@@ -9,11 +9,27 @@ import (
 	"time"
 )
 
-// user is a Jira account.
-type user struct {
-	AccountID   string `json:"accountId"`
-	AccountType string `json:"accountType"`
-	DisplayName string `json:"displayName"`
+// user is a Jira account. AccountID identifies it: the account id of Cloud, the
+// user name of Data Center, which has no account ids.
+type user struct{ AccountID, AccountType, DisplayName string }
+
+// UnmarshalJSON reads both flavours' form; members of the wrong type count as
+// absent.
+func (u *user) UnmarshalJSON(raw []byte) error {
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return err
+	}
+	text := func(name string) string {
+		var s string
+		_ = json.Unmarshal(m[name], &s) // another type is no text
+		return s
+	}
+	*u = user{AccountID: text("accountId"), AccountType: text("accountType"), DisplayName: text("displayName")}
+	if u.AccountID == "" {
+		u.AccountID = text("name")
+	}
+	return nil
 }
 
 // issueRow is one issue as a search shows it. Only ID is certain.

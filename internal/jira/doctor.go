@@ -1,0 +1,238 @@
+package jira
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/fullsend/poll-action/internal/dispatch"
+	"github.com/fullsend/poll-action/internal/httpx"
+)
+
+// maxSkew is how far clocks may differ without a warning. Staleness is judged by
+// Jira's clock alone, so a difference harms no lock.
+const maxSkew = 2 * time.Minute
+
+// Probe implements [dispatch.Prober]: credentials, flavour, clock, every query,
+// the rights that the authorization needs, and one property round trip on the
+// first candidate, measured against [InputOptions.LockBound].
+func (in *Input) Probe(ctx context.Context) []dispatch.Check {
+	p := &probe{in: in}
+	if !p.credentials(ctx) {
+		return p.checks
+	}
+	p.clock()
+	candidate := p.queries(ctx)
+	if candidate == nil {
+		p.add("candidates", dispatch.Doubtful, "no query finds an issue: rights and properties could not be tried", "check the queries")
+		return p.checks
+	}
+	p.rights(ctx, candidate.Project)
+	p.roundTrip(ctx, candidate, in.o.LockBound)
+	return p.checks
+}
+
+type probe struct {
+	in     *Input
+	checks []dispatch.Check
+}
+
+func (p *probe) add(name string, h dispatch.Health, detail, cure string) {
+	p.checks = append(p.checks, dispatch.Check{Name: p.in.o.Name + ": " + name, Health: h, Detail: detail, Cure: cure})
+}
+
+func (p *probe) fail(name string, err error, cure string) {
+	var e *dispatch.Error
+	if errors.As(err, &e) {
+		err, cure = e.Err, cmp.Or(e.Cure, cure)
+	}
+	p.add(name, dispatch.Bad, err.Error(), cure)
+}
+
+func (p *probe) credentials(ctx context.Context) bool {
+	c := p.in.client
+	if err := c.Resolve(ctx); err != nil {
+		p.fail("credentials", err, "")
+		return false
+	}
+	me, err := c.myself(ctx)
+	if err != nil || me.AccountID == "" {
+		if err == nil {
+			err = errors.New("/myself names no account")
+		}
+		p.fail("credentials", err, credentialsCure)
+		return false
+	}
+	p.add("credentials", dispatch.Good, fmt.Sprintf("%s accepts them as %s", c.base, quoted(me.DisplayName)), "")
+	kind := "Jira Cloud"
+	if c.dataCenter() {
+		kind = "Jira Data Center"
+	}
+	info, err := c.serverInfo(ctx)
+	switch {
+	case err != nil:
+		p.add("flavour", dispatch.Doubtful, "the site does not tell its kind: "+err.Error(), "")
+	case strings.EqualFold(info.Deployment, "Cloud") == c.dataCenter():
+		p.add("flavour", dispatch.Bad, fmt.Sprintf("the configuration says %s, the site says %s", kind, quoted(info.Deployment)), "correct flavour, or leave it out")
+	default:
+		p.add("flavour", dispatch.Good, kind+" "+info.Version, "")
+	}
+	return true
+}
+
+func (p *probe) clock() {
+	skew, known := p.in.client.http.Skew()
+	switch {
+	case !known:
+		p.add("clock", dispatch.Doubtful, "Jira's answers have no usable Date header: staleness of locks is judged by this machine's clock", "")
+	case skew.Abs() > maxSkew:
+		p.add("clock", dispatch.Doubtful, fmt.Sprintf("this machine's clock differs from Jira's by %s; locks go by Jira's", skew.Round(time.Second)), "synchronise this machine's clock")
+	default:
+		p.add("clock", dispatch.Good, fmt.Sprintf("differs from Jira's by %s", skew.Round(time.Millisecond)), "")
+	}
+}
+
+// queries asks Jira about every query and returns the first issue found.
+func (p *probe) queries(ctx context.Context) *issueRow {
+	var candidate *issueRow
+	jqls := p.in.o.Queries
+	if len(jqls) == 0 {
+		jqls = []string{""}
+	}
+	for i, jql := range jqls {
+		name := fmt.Sprintf("query %d", i+1)
+		query, _, err := searchQuery(jql, p.in.client.ServerNow().Add(-p.in.o.ScanWindow))
+		if err != nil {
+			p.fail(name, err, "")
+			continue
+		}
+		n, err := p.in.client.count(ctx, query)
+		if err != nil {
+			p.fail(name, err, "try the query in Jira's issue search with the same account")
+			continue
+		}
+		p.add(name, dispatch.Good, fmt.Sprintf("%s: about %d issues updated within scan_window", quoted(jql), n), "")
+		if candidate == nil {
+			candidate = p.candidate(ctx, jql)
+		}
+	}
+	return candidate
+}
+
+func (p *probe) candidate(ctx context.Context, jql string) *issueRow {
+	query, _, err := searchQuery(jql, time.Time{})
+	if err != nil || jql == "" {
+		query, _, _ = searchQuery(jql, p.in.client.ServerNow().Add(-p.in.o.ScanWindow))
+	}
+	page, err := p.in.client.search(ctx, query, "", 1, searchFields(), nil)
+	if err != nil || len(page.issues) == 0 {
+		return nil
+	}
+	row, err := decodeRow(page.issues[0])
+	if err != nil {
+		return nil
+	}
+	return &row
+}
+
+// rights asks for the account's permissions in a project, and for more of them
+// where the authorization needs more.
+func (p *probe) rights(ctx context.Context, project string) {
+	c := p.in.client
+	needed := []string{"BROWSE_PROJECTS", "EDIT_ISSUES"}
+	auth := p.in.o.Authorization
+	asks := auth.Mode != ByAllowList
+	if asks {
+		needed = append(needed, "ADMINISTER_PROJECTS")
+	}
+	var answer struct {
+		Permissions map[string]struct {
+			Have bool `json:"havePermission"`
+		} `json:"permissions"`
+	}
+	err := c.get(ctx, c.path("/mypermissions"), url.Values{"projectKey": {project}, "permissions": {strings.Join(needed, ",")}}, &answer)
+	if err != nil {
+		p.fail("permissions in "+project, err, "")
+		return
+	}
+	var missing []string
+	for _, key := range needed {
+		if !answer.Permissions[key].Have {
+			missing = append(missing, key)
+		}
+	}
+	if len(missing) > 0 {
+		cure := "grant them to the Jira account in project " + project
+		if missing[len(missing)-1] == "ADMINISTER_PROJECTS" {
+			cure += needsLess
+		}
+		p.add("permissions in "+project, dispatch.Bad, "missing: "+strings.Join(missing, ", "), cure)
+	} else {
+		p.add("permissions in "+project, dispatch.Good, strings.Join(needed, ", "), "")
+	}
+	if !asks {
+		p.add("authorization", dispatch.Good, fmt.Sprintf("allow-list of %d accounts", len(auth.Allow)), "")
+		return
+	}
+	self, err := c.Self(ctx)
+	if err == nil {
+		plain := Authorization{Mode: auth.Mode, RoleNames: auth.RoleNames}
+		_, err = (&roles{client: c, auth: plain}).resolve(ctx, project, self)
+	}
+	if err != nil {
+		p.fail("authorization", err, "")
+		return
+	}
+	p.add("authorization", dispatch.Good, "roles can be looked up ("+string(cmp.Or(auth.Mode, ByProjectRoles))+")", "")
+}
+
+// roundTrip writes, reads and deletes a property of its own on one issue, and
+// puts back what was there.
+func (p *probe) roundTrip(ctx context.Context, row *issueRow, bound time.Duration) {
+	c := p.in.client
+	name := strings.TrimSuffix(p.in.state.props.Lock, "lock") + "doctor"
+	before, err := c.properties(ctx, row.ID, name)
+	if err != nil {
+		p.fail("properties of "+row.Key, err, "")
+		return
+	}
+	value, err := json.Marshal(map[string]string{"ts": c.ServerNow().UTC().Format(time.RFC3339Nano)})
+	if err != nil {
+		p.fail("properties of "+row.Key, err, "")
+		return
+	}
+	start := c.now()
+	_, err = c.properties(ctx, row.ID, name)
+	if err == nil {
+		_, err = c.putProperty(httpx.Once(ctx), row.ID, name, value)
+	}
+	took := c.now().Sub(start)
+	if err != nil {
+		p.fail("properties of "+row.Key, err, "")
+		return
+	}
+	after, err := c.properties(ctx, row.ID, name)
+	if old := before.Properties[name]; present(old) {
+		_, perr := c.putProperty(httpx.Repeatable(ctx), row.ID, name, old)
+		err = errors.Join(err, perr)
+	} else {
+		err = errors.Join(err, c.deleteProperty(ctx, row.ID, name))
+	}
+	switch {
+	case err != nil:
+		p.fail("properties of "+row.Key, err, "")
+	case scalar(members(after.Properties[name])["ts"]) != scalar(members(value)["ts"]):
+		p.add("properties of "+row.Key, dispatch.Bad, "a value that was just written is not what is read: locks cannot work on this site", "")
+	case took > bound:
+		p.add("properties of "+row.Key, dispatch.Bad, fmt.Sprintf("a read and a write took %s, longer than guard plus jitter_min (%s): no lock could be taken", took.Round(time.Millisecond), bound), "raise lock.guard for all pollers of the repository")
+	case took > bound/2:
+		p.add("properties of "+row.Key, dispatch.Doubtful, fmt.Sprintf("a read and a write took %s of the %s that guard plus jitter_min allow", took.Round(time.Millisecond), bound), "raise lock.guard for all pollers of the repository")
+	default:
+		p.add("properties of "+row.Key, dispatch.Good, fmt.Sprintf("a read and a write took %s of the %s that guard plus jitter_min allow", took.Round(time.Millisecond), bound), "")
+	}
+}
