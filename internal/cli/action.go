@@ -45,10 +45,12 @@ func (a *app) actionArgs() ([]string, error) {
 		args = []string{"poll"}
 	case "lock-refresh", "lock-verify":
 		args = strings.Split(command, "-")
-	case "cancel", "lock-release", "lock-keepalive", "reconcile", "doctor":
-		return nil, fmt.Errorf("the command %q is not part of this version; this version has poll, lock-refresh and lock-verify", command)
+	case "doctor":
+		args = []string{"doctor"}
+	case "cancel", "lock-release", "lock-keepalive", "reconcile":
+		return nil, fmt.Errorf("the command %q is not part of this version; this version has poll, lock-refresh, lock-verify and doctor", command)
 	default:
-		return nil, fmt.Errorf("input command: %q is unknown; use poll, lock-refresh or lock-verify", command)
+		return nil, fmt.Errorf("input command: %q is unknown; use poll, lock-refresh, lock-verify or doctor", command)
 	}
 	for _, name := range actionInputs() {
 		v := a.runner.Input(name)

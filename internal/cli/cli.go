@@ -88,6 +88,8 @@ type app struct {
 	log    *slog.Logger
 	mask   func(secrets ...string)
 	set    settings
+	// warnings are what loading warned of, for the doctor.
+	warnings []string
 }
 
 // exitError carries an exit code other than 2, which every other error means:

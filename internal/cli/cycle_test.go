@@ -34,6 +34,7 @@ poll:
   input_drivers:
     - type: jira-poll
       connection: {base_url: "${JIRA_BASE_URL}", email: "${JIRA_USER_EMAIL}", token: "${JIRA_TOKEN}"}
+      flavour: cloud
       queries: [project = PROJ]
       lock: {%s}
   output_driver: gha-dispatch

@@ -212,6 +212,7 @@ func (a *app) core(l *loaded) *dispatch.Core {
 }
 
 func (a *app) warn(msg string) {
+	a.warnings = append(a.warnings, msg)
 	a.log.Warn(msg) //nolint:sloglint // the message is composed by its maker
 	a.runner.Warning(msg)
 }

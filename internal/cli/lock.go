@@ -127,15 +127,19 @@ func (a *app) lock(ctx context.Context, refresh bool) error {
 	if err := h.check(repo); err != nil {
 		return err
 	}
-	conn, err := a.connection()
+	conn, flavour, err := a.connection()
 	if err != nil {
 		return err
 	}
-	client, err := a.jiraClient(conn)
+	client, err := a.jiraClient(conn, flavour)
 	if err != nil {
 		return err
 	}
-	keeper := &lease.Keeper{Register: jira.NewState(client, jira.Properties{Lock: h.LockProperty}), ServerNow: client.ServerNow}
+	if err := client.Resolve(ctx); err != nil {
+		return &exitError{code: ExitFailed, err: err}
+	}
+	state := jira.NewState(client, jira.Properties{Lock: h.LockProperty}).Signed(a.signing(repo, false))
+	keeper := &lease.Keeper{Register: state, ServerNow: client.ServerNow}
 	if refresh {
 		_, err = keeper.Refresh(ctx, h.WorkItemKey, h.LockID, a.ownRun(h.Agent, repo))
 	} else {
@@ -170,20 +174,20 @@ func (a *app) lockGone(status string, h handed, cause error) error {
 
 // connection returns how Jira is reached: from flags, inputs and environment,
 // completed from the configuration where there is one.
-func (a *app) connection() (config.Connection, error) {
-	c := config.Connection{BaseURL: a.value("JIRA_BASE_URL"), Email: a.value("JIRA_USER_EMAIL"), Token: a.value("JIRA_TOKEN")}
+func (a *app) connection() (c config.Connection, flavour string, err error) {
+	c = config.Connection{BaseURL: a.value("JIRA_BASE_URL"), Email: a.value("JIRA_USER_EMAIL"), Token: a.value("JIRA_TOKEN")}
 	if c.BaseURL == "" || c.Token == "" {
 		raw, err := os.ReadFile(a.configPath())
 		if err != nil {
-			return c, errors.New("jira's address or token is not known; give the inputs jira-base-url, jira-user-email and jira-token (JIRA_BASE_URL, JIRA_USER_EMAIL, JIRA_TOKEN), or check out the configuration before this step")
+			return c, "", errors.New("jira's address or token is not known; give the inputs jira-base-url, jira-user-email and jira-token (JIRA_BASE_URL, JIRA_USER_EMAIL, JIRA_TOKEN), or check out the configuration before this step")
 		}
 		cfg, ps := a.parse(a.configPath(), raw, false)
 		if len(ps) > 0 {
-			return c, ps.err()
+			return c, "", ps.err()
 		}
 		for _, d := range cfg.Poll.InputDrivers {
 			if d.Type == config.JiraPoll {
-				c = d.Connection
+				c, flavour = d.Connection, d.Flavour
 				break
 			}
 		}
@@ -191,13 +195,13 @@ func (a *app) connection() (config.Connection, error) {
 	a.hide(c.Email, c.Token)
 	base, err := config.BaseURL(c.BaseURL)
 	if err != nil {
-		return c, fmt.Errorf("jira's address: %w", err)
+		return c, "", fmt.Errorf("jira's address: %w", err)
 	}
 	c.BaseURL = base
-	if c.Email == "" && isCloud(config.InputDriver{Connection: c}) {
-		return c, errors.New("there is a Jira token but no email: on Jira Cloud an API token belongs to an account; set jira-user-email (JIRA_USER_EMAIL)")
+	if c.Email == "" && isCloud(config.InputDriver{Connection: c, Flavour: flavour}) {
+		return c, "", errors.New("there is a Jira token but no email: on Jira Cloud an API token belongs to an account; set jira-user-email (JIRA_USER_EMAIL)")
 	}
-	return c, nil
+	return c, flavour, nil
 }
 
 // ownRun is this workflow run; outside Actions it has no id.

@@ -124,3 +124,6 @@ func remarks(w poll.Row) string {
 	}
 	return strings.Join(parts, "<br>")
 }
+
+// oneLine folds text into one line.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

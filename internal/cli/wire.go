@@ -8,13 +8,13 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 
 	"github.com/fullsend/poll-action/internal/config"
+	"github.com/fullsend/poll-action/internal/event"
 	"github.com/fullsend/poll-action/internal/github"
 	"github.com/fullsend/poll-action/internal/httpx"
 	"github.com/fullsend/poll-action/internal/jira"
@@ -36,6 +36,7 @@ type driver struct {
 	conf   config.InputDriver
 	input  *jira.Input
 	client *jira.Client
+	out    *github.Dispatcher
 	output *httpx.Transport
 	cycle  *poll.Cycle
 	before usage
@@ -77,8 +78,6 @@ func (a *app) wire(l *loaded) ([]*driver, problems) {
 		switch {
 		case conf.Type != config.JiraPoll:
 			bad(conf.Line, "the input driver %q is not part of this version; use %s", conf.Type, config.JiraPoll)
-		case conf.Flavour == config.FlavourDataCenter:
-			bad(conf.Line, "flavour datacenter is not part of this version; only Jira Cloud is")
 		case conf.Connection.BaseURL == "" || conf.Connection.Token == "":
 			bad(conf.Line, "driver %s has no complete connection; set base_url and token, or JIRA_BASE_URL, JIRA_USER_EMAIL and JIRA_TOKEN", conf.Name)
 		case conf.Connection.Email == "" && isCloud(conf):
@@ -109,26 +108,39 @@ func (a *app) selected(cfg *config.Config) []config.InputDriver {
 	return confs
 }
 
-// isCloud reports whether the address can only be Jira Cloud.
+// isCloud reports whether the site can only be Jira Cloud.
 func isCloud(d config.InputDriver) bool {
-	u, err := url.Parse(d.Connection.BaseURL)
-	if err != nil {
-		return false
-	}
-	host := strings.ToLower(u.Hostname())
-	return d.Flavour == config.FlavourCloud || strings.HasSuffix(host, ".atlassian.net") || host == "api.atlassian.com"
+	return d.Flavour == config.FlavourCloud || d.Flavour != config.FlavourDataCenter && jira.CloudAddress(d.Connection.BaseURL)
 }
 
-func (a *app) jiraClient(c config.Connection) (*jira.Client, error) {
+// authorization translates the configuration; GitHub is asked through out.
+func authorization(c config.Authorization, out *github.Dispatcher) jira.Authorization {
+	return jira.Authorization{
+		Mode:      jira.Mode(c.Mode),
+		RoleNames: map[event.Role][]string{event.RoleAdmin: c.AdminRoles, event.RoleWrite: c.WriteRoles},
+		Allow:     c.Allow, GitHubUsers: c.GitHubUsers, GitHubRole: out.Role,
+	}
+}
+
+// secretName names the key of every signature.
+const secretName = "FULLSEND_DISPATCH_SECRET" //nolint:gosec // a name, no secret
+
+func (a *app) signing(repo string, refuseUnsigned bool) jira.Signing {
+	key := a.Getenv(secretName)
+	a.hide("", key)
+	return jira.Signing{Key: []byte(key), Repo: repo, AcceptUnsigned: !refuseUnsigned}
+}
+
+func (a *app) jiraClient(c config.Connection, flavour string) (*jira.Client, error) {
 	return jira.NewClient(jira.ClientOptions{
-		BaseURL: c.BaseURL, Email: c.Email, Token: c.Token,
+		BaseURL: c.BaseURL, Email: c.Email, Token: c.Token, Flavour: jira.Flavour(flavour),
 		HTTP: a.http(httpx.Options{Limiter: rate.NewLimiter(jiraPace, jiraBurst)}),
 	})
 }
 
 // driver wires one jira-poll driver to gha-dispatch.
 func (a *app) driver(l *loaded, conf config.InputDriver, repo, token string) (*driver, error) {
-	client, err := a.jiraClient(conf.Connection)
+	client, err := a.jiraClient(conf.Connection, conf.Flavour)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +148,11 @@ func (a *app) driver(l *loaded, conf config.InputDriver, repo, token string) (*d
 	if err != nil {
 		return nil, err
 	}
-	state := jira.NewState(client, props)
+	state := jira.NewState(client, props).Signed(a.signing(repo, conf.RefuseUnsigned))
+	out, transport, err := a.dispatcher(l.cfg.Poll.GHADispatch, repo, token)
+	if err != nil {
+		return nil, err
+	}
 	queries := make([]string, len(conf.Queries))
 	for i, q := range conf.Queries {
 		queries[i] = q.JQL
@@ -148,11 +164,9 @@ func (a *app) driver(l *loaded, conf config.InputDriver, repo, token string) (*d
 		MaxEvents:          conf.MaxEventsPerIssue,
 		RestrictedComments: conf.RestrictedComments == config.RestrictedInclude,
 		StaleThreshold:     conf.Lock.StaleThreshold, IntN: a.intN,
+		LockBound: conf.Lock.Guard + conf.Lock.JitterMin, Bots: conf.Bots,
+		Authorization: authorization(conf.Authorization, out),
 	})
-	out, transport, err := a.dispatcher(l.cfg.Poll.GHADispatch, repo, token)
-	if err != nil {
-		return nil, err
-	}
 	cycle := poll.New(poll.Options{
 		Driver: jira.DriverType, Property: props.Lock, Input: input, Checkpoints: state,
 		Locker: lease.New(lease.Options{
@@ -164,7 +178,7 @@ func (a *app) driver(l *loaded, conf config.InputDriver, repo, token string) (*d
 		Core: a.core(l), Output: out, KillSwitch: l.cfg.KillSwitch, DryRun: a.set.dryRun,
 		N: conf.Lock.N, Grace: cleanUp, Now: a.Now, IntN: a.intN, NewID: uuid.NewString,
 	})
-	return &driver{conf: conf, input: input, client: client, output: transport, cycle: cycle}, nil
+	return &driver{conf: conf, input: input, client: client, out: out, output: transport, cycle: cycle}, nil
 }
 
 // dispatcher makes the gha-dispatch output with a transport of its own.
@@ -204,7 +218,7 @@ func (a *app) checkQueries(ctx context.Context, cfg *config.Config) problems {
 			continue
 		}
 		a.hide(c.Email, c.Token)
-		client, err := a.jiraClient(c)
+		client, err := a.jiraClient(c, conf.Flavour)
 		if err != nil {
 			continue // what is wrong with the connection is reported already
 		}
