@@ -248,7 +248,7 @@ func TestOrdinaryChatterIsCheckpointedWithoutLocks(t *testing.T) {
 
 func TestFiveHundredCommandsAreEachDispatchedOnce(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ n, cycles int }{{5, 110}, {50, 11}} {
+	for _, c := range []struct{ m, n, cycles int }{{20, 5, 110}, {50, 50, 11}} {
 		t.Run(fmt.Sprintf("n is %d", c.n), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestFiveHundredCommandsAreEachDispatchedOnce(t *testing.T) {
 				for _, i := range issues {
 					w.Jira.Comment(i.Key, simtest.Alice, "/fs-triage go")
 				}
-				p := newPoller(t, w, testConfig(fmt.Sprintf("m: 50, n: %d", c.n)), 4)
+				p := newPoller(t, w, testConfig(fmt.Sprintf("m: %d, n: %d", c.m, c.n)), 4)
 				longest := 0
 				for cycle := 1; cycle <= c.cycles && len(w.GitHub.Runs()) < 500; cycle++ {
 					time.Sleep(time.Minute)
