@@ -72,13 +72,12 @@ type body struct {
 	Lead string
 }
 
-// readBody reads a comment's body: an ADF document, or a plain string (API
+// readBody reads a comment's body: an ADF document, or a text in wiki markup (API
 // version 2). Anything else reads as empty.
 func readBody(raw json.RawMessage) body {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
-		s = event.Truncate(s, maxText)
-		return body{Text: s, Lead: s}
+		return readWiki(s)
 	}
 	w := &walker{}
 	doc, ok := w.parse(raw)

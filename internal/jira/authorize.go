@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/fullsend/poll-action/internal/dispatch"
@@ -73,16 +74,25 @@ func (r rank) has(name string) bool {
 
 // mayEdit reports whether the account may edit issues of the project.
 func (c *Client) mayEdit(ctx context.Context, project, account string) (bool, error) {
-	var list []user
-	err := c.get(ctx, c.path("/user/permission/search"), url.Values{
-		c.accountParam(): {account}, "permissions": {"EDIT_ISSUES"}, "projectKey": {project},
-	}, &list)
-	for _, u := range list {
-		if u.AccountID == account {
-			return true, err
+	query := url.Values{c.accountParam(): {account}, "permissions": {"EDIT_ISSUES"}, "projectKey": {project}}
+	for start, pages := 0, 0; pages < maxPages; pages++ {
+		var list []user
+		if err := c.get(ctx, c.path("/user/permission/search"), query, &list); err != nil {
+			return false, err
 		}
+		for _, u := range list {
+			if c.same(u.AccountID, account) {
+				return true, nil
+			}
+		}
+		if len(list) == 0 || !c.dataCenter() {
+			return false, nil
+		}
+		// Data Center finds everybody whose name begins like this one.
+		start += len(list)
+		query.Set("startAt", strconv.Itoa(start))
 	}
-	return false, err
+	return false, errPages
 }
 
 // needsLess says, for a missing right, which mode of authorization needs less.

@@ -1,6 +1,7 @@
 package jira
 
 import (
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +29,7 @@ func TestFirstSightOfAnIssueIsBoundedByItsWindow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(s *stage) {
+			eachFlavour(t, func(s *stage) {
 				t := s.t
 				s.o.FirstPollWindow = tt.window
 				key := s.issue().Key
@@ -53,7 +54,7 @@ func TestFirstSightOfAnIssueIsBoundedByItsWindow(t *testing.T) {
 
 func TestAPollerThatWasAwayForDaysLosesNothing(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		key := s.issue().Key
 		s.settle(key)
 		time.Sleep(day)
@@ -69,7 +70,7 @@ func TestAPollerThatWasAwayForDaysLosesNothing(t *testing.T) {
 
 func TestWhatARewoundCheckpointBringsBackIsReportedAndNotReplayed(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		key := s.issue().Key
 		for range 30 {
@@ -91,7 +92,7 @@ func TestWhatARewoundCheckpointBringsBackIsReportedAndNotReplayed(t *testing.T) 
 
 func TestACheckpointInTheFutureCountsAsAbsent(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		key := s.issue().Key
 		time.Sleep(time.Minute)
@@ -108,7 +109,7 @@ func TestACheckpointInTheFutureCountsAsAbsent(t *testing.T) {
 
 func TestTheCapOnEventsLosesNothingOverTheCycles(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		s.o.MaxEvents = 4
 		key := s.issue().Key
@@ -181,7 +182,7 @@ func TestACutNeverSeparatesEventsOfOneTime(t *testing.T) {
 
 func TestTheCheckpointIsTheUpdatedTimeAndNeverPastTheCeiling(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		key := s.issue().Key
 		time.Sleep(time.Minute)
@@ -212,14 +213,27 @@ func TestTheCheckpointIsTheUpdatedTimeAndNeverPastTheCeiling(t *testing.T) {
 
 func TestTheCeilingIsTheStartOfTheReads(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		key := s.issue().Key
 		s.w.Jira.Comment(key, simtest.Alice, "x")
 		started := time.Now()
 		d, _ := s.discover()
-		time.Sleep(40 * time.Second) // other issues are served first
-		s.w.Jira.Comment(key, simtest.Alice, "late")
+		late := func() {
+			time.Sleep(40 * time.Second) // other issues are served first
+			s.w.Jira.Comment(key, simtest.Alice, "late")
+		}
+		if s.dc() { // where the changelog is read with the item
+			s.answer = func(req *http.Request, _ []byte) *http.Response {
+				if strings.HasSuffix(req.URL.Path, "/comment") {
+					late()
+					s.answer = nil
+				}
+				return nil
+			}
+		} else {
+			late()
+		}
 		it := s.item(d, key)
 		delta := s.detectItem(it, poll.Checkpoint{})
 		if limit := started.Add(-safetyMargin + time.Second); delta.Next.At.After(limit) {
@@ -228,7 +242,7 @@ func TestTheCeilingIsTheStartOfTheReads(t *testing.T) {
 		// A second look reads all again.
 		s.reset()
 		delta = s.detectItem(it, poll.Checkpoint{})
-		s.equal(1, s.count("GET /issue/10001/changelog"), "own changelog reads")
+		s.equal(1, s.count(flavoured(s, "GET /issue/10001/changelog", "GET /issue/10001?expand=changelog")), "own changelog reads")
 		about(t, time.Now().Add(-safetyMargin), delta.Next.At, "the ceiling of the second look")
 	})
 }
@@ -238,7 +252,7 @@ func TestAnIssueThatWasTouchedWithoutATraceSettles(t *testing.T) {
 	for name, gap := range map[string]time.Duration{"a moment later": 30 * time.Millisecond, "seconds later": 5 * time.Second, "hours later": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(s *stage) {
+			eachFlavour(t, func(s *stage) {
 				key := s.issue().Key
 				s.settle(key)
 				time.Sleep(gap)
@@ -256,7 +270,7 @@ func TestAnIssueThatWasTouchedWithoutATraceSettles(t *testing.T) {
 
 func TestAnIssueWithoutAnUpdatedTimeIsLookedAtAndNotLost(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		key := s.issue().Key
 		s.w.Jira.BreakIssue(key, func(f map[string]any) { delete(f, "updated") })
 		time.Sleep(time.Hour)
@@ -276,7 +290,7 @@ func TestAnIssueWithoutAnUpdatedTimeIsLookedAtAndNotLost(t *testing.T) {
 func TestPropertyWritesStayBounded(t *testing.T) {
 	t.Parallel()
 	for _, bump := range []bool{false, true} {
-		bubble(t, func(s *stage) {
+		eachFlavour(t, func(s *stage) {
 			t := s.t
 			s.w.Jira.Set(func(sw *sim.JiraSwitches) { sw.BumpUpdatedOnPropertyWrite = bump })
 			keys := s.issues(6)

@@ -29,8 +29,9 @@ type ClientOptions struct {
 	BaseURL string
 	// Flavour is the site's kind; empty means [Auto].
 	Flavour Flavour
-	// Email and Token are an API token's owner and the token (Basic). Without
-	// an email the token is sent as a Bearer token.
+	// Email and Token are an API token's owner and the token (Basic), on Data
+	// Center also a user's name and password. Without an email the token is sent
+	// as a Bearer token: a personal access token of Data Center.
 	Email, Token string
 	// HTTP is the transport's configuration; origin, authorization, secrets and
 	// response inspection are set here.
@@ -106,14 +107,36 @@ func (c *Client) inspect(resp *http.Response) error {
 		return &dispatch.Error{Class: dispatch.Fatal, Err: fmt.Errorf("%w: login reason %q", errDenied, reason), Cure: credentialsCure}
 	}
 	id := resp.Header.Get("X-Aaccountid")
-	if name, err := url.QueryUnescape(resp.Header.Get("X-Ausername")); err == nil && id == "" && c.dataCenter() {
-		id = name
+	if c.dataCenter() {
+		id = userName(resp.Header.Get("X-Ausername"))
 	}
 	if id != "" && id != "anonymous" {
 		c.account.Store(&id)
 	}
 	return nil
 }
+
+// userName reads a user name out of a header, empty where it is not certain: a
+// plus may stand for itself or for a blank.
+func userName(header string) string {
+	name, err := url.PathUnescape(header)
+	if err != nil || strings.Contains(header, "+") {
+		return ""
+	}
+	return name
+}
+
+// fold makes identities and names of groups comparable: Data Center does not tell
+// them by their case.
+func (c *Client) fold(name string) string {
+	if c.dataCenter() {
+		return strings.ToLower(name)
+	}
+	return name
+}
+
+// same reports whether two identities are the same account.
+func (c *Client) same(a, b string) bool { return a == b || c.fold(a) == c.fold(b) }
 
 // Self returns the caller's account id (Data Center: user name): from the header
 // that every answer of Jira carries, else from /myself, which fails where the credentials

@@ -33,13 +33,13 @@ func TestAWrongTokenIsFatalAndSaysWhatToCheck(t *testing.T) {
 		want string
 	}{
 		"401":                              {[]func(*stage){func(s *stage) { s.token = "wrong-secret" }}, "AUTHENTICATED_FAILED"},
-		"401 without a reason":             {[]func(*stage){func(s *stage) { s.token = "wrong-secret" }, without("X-Seraph-LoginReason")}, "jira answered 401 to POST /rest/api/3/search/jql"},
+		"401 without a reason":             {[]func(*stage){func(s *stage) { s.token = "wrong-secret" }, without("X-Seraph-LoginReason")}, "jira answered 401 to SEARCH"},
 		"200, empty, with the header":      {[]func(*stage){anonymous}, "AUTHENTICATED_FAILED"},
-		"200, empty, and only /myself 401": {[]func(*stage){anonymous, without("X-Seraph-LoginReason", "X-AAccountId")}, "jira answered 401 to GET /rest/api/3/myself"},
+		"200, empty, and only /myself 401": {[]func(*stage){anonymous, without("X-Seraph-LoginReason", "X-AAccountId", "X-AUSERNAME")}, "jira answered 401 to GET /myself"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(s *stage) {
+			eachFlavour(t, func(s *stage) {
 				t := s.t
 				s.issue()
 				for _, f := range tt.set {
@@ -50,7 +50,9 @@ func TestAWrongTokenIsFatalAndSaysWhatToCheck(t *testing.T) {
 				if err == nil || dispatch.ClassOf(err) != dispatch.Fatal {
 					t.Fatalf("err %v", err)
 				}
-				mentions(t, err.Error(), tt.want, "JIRA_TOKEN", "JIRA_USER_EMAIL")
+				want := strings.Replace(tt.want, "SEARCH", s.search(), 1)
+				want = strings.Replace(want, " /", " "+s.api()+"/", 1)
+				mentions(t, err.Error(), want, "JIRA_TOKEN", "JIRA_USER_EMAIL")
 				if strings.Contains(err.Error(), "wrong-secret") {
 					t.Error("the error holds the token")
 				}
@@ -64,7 +66,7 @@ func TestAWrongTokenIsFatalAndSaysWhatToCheck(t *testing.T) {
 
 func TestAnAccountThatNoHeaderNamesIsAskedForOnce(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		s.w.Jira.Set(func(sw *sim.JiraSwitches) { sw.NoAccountHeader = true })
 		key := s.issue().Key
 		time.Sleep(time.Minute)
@@ -83,13 +85,13 @@ func TestAnAccountThatIsNobodyIsRefused(t *testing.T) {
 		fatal  bool
 	}{
 		"403":        {403, `{}`, true},
-		"no account": {200, `{"name":"admin"}`, true},
+		"no account": {200, `{"displayName":"admin"}`, true},
 		"500":        {500, `oops`, false},
 		"HTML":       {200, `<html>`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(s *stage) {
+			eachFlavour(t, func(s *stage) {
 				t := s.t
 				s.answer = func(req *http.Request, _ []byte) *http.Response { return reply(req, tt.status, tt.body) }
 				s.process()
@@ -105,19 +107,19 @@ func TestAnAccountThatIsNobodyIsRefused(t *testing.T) {
 
 func TestATokenWithoutAnEmailIsABearerToken(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		s.email = ""
 		got := ""
 		s.answer = func(req *http.Request, _ []byte) *http.Response {
 			got = req.Header.Get("Authorization")
-			return reply(req, 200, `{"accountId":"a"}`)
+			return reply(req, 200, flavoured(s, `{"accountId":"a"}`, `{"name":"a"}`))
 		}
 		s.process()
 		if _, err := s.client.Self(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.equal("Bearer "+simtest.JiraToken, got, "authorization")
+		s.equal("Bearer "+s.token, got, "authorization")
 	})
 }
 
@@ -136,7 +138,7 @@ func TestAnErrorTellsWhatJiraSaidQuotedAndCut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(s *stage) {
+			eachFlavour(t, func(s *stage) {
 				t := s.t
 				s.answer = func(req *http.Request, _ []byte) *http.Response { return reply(req, 418, tt.body) }
 				s.process()
@@ -155,7 +157,7 @@ func TestAnErrorTellsWhatJiraSaidQuotedAndCut(t *testing.T) {
 
 func TestAnAnswerThatIsNoJSONSaysWhereItCameFrom(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		s.answer = func(req *http.Request, _ []byte) *http.Response { return reply(req, 200, `<html>`) }
 		s.process()
@@ -170,7 +172,7 @@ func TestAnAnswerThatIsNoJSONSaysWhereItCameFrom(t *testing.T) {
 
 func TestAFailedConnectionIsNamedWithoutTheQuery(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		s.retries = -1
 		s.w.Net.Fault = func(*http.Request) sim.Fault { return sim.Fault{DropBefore: true} }
@@ -188,7 +190,7 @@ func TestAFailedConnectionIsNamedWithoutTheQuery(t *testing.T) {
 
 func TestAReadingPOSTIsRepeatedAfterAFailure(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		key := s.issue().Key
 		failed := false
 		s.answer = func(req *http.Request, _ []byte) *http.Response {

@@ -195,7 +195,7 @@ func (it *Item) occurrences(ctx context.Context, entries []history, comments []c
 	}
 	labels := newLabelHistory(it.row.Labels, entries)
 	add := func(key string, at time.Time, seq int64, actor *user, t event.Transition, rawType, rawAction string) {
-		if actor != nil && actor.AccountID == it.cycle.self {
+		if actor != nil && it.cycle.input.client.same(actor.AccountID, it.cycle.self) {
 			return // the product's own account never triggers anything
 		}
 		all = append(all, found{actor: actor, Occurrence: event.Occurrence{
@@ -255,7 +255,9 @@ func (it *Item) occurrences(ctx context.Context, entries []history, comments []c
 		if !saw(at) || cm.Restricted && !it.cycle.input.o.RestrictedComments {
 			continue
 		}
-		add(key, at, cm.Seq, actor, event.Transition{Kind: event.CommentAdded, Comment: readBody(cm.Body).comment(cm.ID)}, "comment", action)
+		text := readBody(cm.Body)
+		it.cycle.input.state.heard(it.row.ID, cm.ID, text.Text)
+		add(key, at, cm.Seq, actor, event.Transition{Kind: event.CommentAdded, Comment: text.comment(cm.ID)}, "comment", action)
 	}
 	return all, newest, notes, nil
 }
@@ -270,10 +272,11 @@ func (it *Item) actor(u *user) event.Actor {
 		return event.Actor{ID: "unknown", Kind: event.Human}
 	}
 	a := event.Actor{ID: event.Truncate(u.AccountID, 255), Kind: event.Human}
-	if isBot(u) || slices.Contains(it.cycle.input.o.Bots, u.AccountID) {
+	isOne := func(id string) bool { return it.cycle.input.client.same(id, u.AccountID) }
+	if isBot(u) || slices.ContainsFunc(it.cycle.input.o.Bots, isOne) {
 		a.Kind = event.Bot
 	}
-	a.IsEntityAuthor = it.row.Reporter != nil && it.row.Reporter.AccountID == u.AccountID
+	a.IsEntityAuthor = it.row.Reporter != nil && isOne(it.row.Reporter.AccountID)
 	return a
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -92,11 +93,15 @@ const (
 	// wideEvery: one discovery in so many reads on to the end of the scan
 	// window, so that what fell behind the settled pages is found.
 	wideEvery = 12
+	// maxBack bounds how often a search by offset goes back for rows that moved up.
+	maxBack = 10
 	// maxBaselinePages bounds a baseline at a million issues.
 	maxBaselinePages = 10_000
 )
 
-// Discover implements [poll.Input]. An idle site costs one request per query.
+// Discover implements [poll.Input]. An idle site costs one request per query; a
+// process that has to find out the flavour needs one more, and a Data Center whose
+// searches give no properties one for every issue of the pages that are read.
 func (in *Input) Discover(ctx context.Context) (poll.Discovery, error) {
 	if err := in.client.Resolve(ctx); err != nil {
 		return poll.Discovery{}, err
@@ -254,6 +259,9 @@ func queryError(index int, jql string, err error) error {
 // and in an order of the user's own, where that proves nothing, to the end).
 func (s *scan) query(ctx context.Context, jql string) error {
 	query, ownOrder, err := searchQuery(jql, s.since)
+	if s.everything {
+		query, err = stableQuery(jql)
+	}
 	if err != nil {
 		return err
 	}
@@ -263,6 +271,7 @@ func (s *scan) query(ctx context.Context, jql string) error {
 		pages = maxBaselinePages
 	}
 	repeated := newTokens(pages)
+	total, back := 0, 0
 	for at := ""; ; {
 		size := searchPage
 		if s.limit >= 0 {
@@ -280,10 +289,17 @@ func (s *scan) query(ctx context.Context, jql string) error {
 		if err != nil {
 			return err
 		}
+		if left := total - page.total; at != "" && left > 0 && back < maxBack {
+			// Rows that left the result have moved later ones into pages that were
+			// read already.
+			at, total, back = before(at, left), page.total, back+1
+			continue
+		}
+		total = page.total
 		if page.next == "" || settled && !toEnd {
 			return nil
 		}
-		if err := repeated.next(page.next); err != nil {
+		if err := repeated.next(page.next + "/" + strconv.Itoa(back)); err != nil {
 			return fmt.Errorf("search: %w", err)
 		}
 		at = page.next
@@ -301,10 +317,12 @@ func (s *scan) page(ctx context.Context, issues []json.RawMessage) (settled bool
 		}
 		rows = append(rows, row)
 	}
-	if err := s.complete(ctx, rows); err != nil {
+	readable, err := s.complete(ctx, rows)
+	if err != nil {
 		return false, err
 	}
-	settled = true
+	settled = len(readable) == len(rows)
+	rows = readable
 	for _, row := range rows {
 		settled = s.row(row) && settled
 	}
@@ -312,28 +330,49 @@ func (s *scan) page(ctx context.Context, issues []json.RawMessage) (settled bool
 }
 
 // complete reads the properties of rows that a search of Data Center gave
-// without any: not every version gives them.
-func (s *scan) complete(ctx context.Context, rows []issueRow) error {
+// without any: not every version gives them. An issue that does not show them is
+// noted and left out, unless none does; it is unreadable, not unlocked.
+func (s *scan) complete(ctx context.Context, rows []issueRow) ([]issueRow, error) {
 	if !s.in.client.dataCenter() {
-		return nil
+		return rows, nil
 	}
 	var g errgroup.Group
 	g.SetLimit(8)
+	failed := make([]error, len(rows))
+	asked := 0
 	for i := range rows {
-		if rows[i].Properties != nil {
+		if _, again := s.seen[rows[i].ID]; again || rows[i].Properties != nil {
 			continue
 		}
+		asked++
 		g.Go(func() error {
 			issue, err := s.in.client.properties(ctx, rows[i].ID, s.in.state.props.list()...)
-			if errors.Is(err, errGone) {
-				rows[i].Notes = append(rows[i].Notes, err.Error())
-				return nil
+			rows[i].Properties, failed[i] = issue.Properties, err
+			if statusOf(err) == 0 || dispatch.ClassOf(err) == dispatch.Fatal {
+				return err // no answer, or one to the account
 			}
-			rows[i].Properties = issue.Properties
-			return err
+			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	var readable []issueRow
+	var notes []string
+	var last error
+	for i, row := range rows {
+		if err := failed[i]; err != nil {
+			last = err
+			notes = append(notes, fmt.Sprintf("issue %s is left out, for its properties cannot be read: %v", quoted(row.Key), err))
+			continue
+		}
+		readable = append(readable, row)
+	}
+	if asked > 1 && len(notes) == asked {
+		return nil, fmt.Errorf("no issue shows its properties: %w", last)
+	}
+	s.notes = append(s.notes, notes...)
+	return readable, nil
 }
 
 // row takes in one issue of a page and reports whether it is settled.

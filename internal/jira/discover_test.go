@@ -38,11 +38,11 @@ func (s *stage) issues(n int) []string {
 
 func TestAnIdleDiscoveryIsOneRequest(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		s.settle(s.issues(50)...)
 		s.reset()
 		d, _ := s.discover()
-		s.equal([]string{"POST /search/jql"}, s.requests(), "requests")
+		s.equal([]string{s.search()}, s.requests(), "requests")
 		s.equal(0, len(d.Items)+d.Pending, "pending")
 		s.equal(50, d.Scanned, "scanned")
 	})
@@ -50,7 +50,7 @@ func TestAnIdleDiscoveryIsOneRequest(t *testing.T) {
 
 func TestOneSearchAsksForPropertiesAndNamedFieldsSinceMilliseconds(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		s.issue()
 		s.discover()
 		p := s.props()
@@ -66,16 +66,19 @@ func TestTheQueryIsTheSameWhateverTheZonesAre(t *testing.T) {
 	t.Parallel()
 	var seen []string
 	for _, zones := range [][2]int{{0, 0}, {-7, 2}, {9, -4}} {
-		bubble(t, func(s *stage) {
-			key := s.issue().Key
-			time.Sleep(time.Minute)
-			d, _ := s.discover()
-			s.equal([]string{key}, keysOf(d), "items")
-			seen = append(seen, s.searches()[0].JQL)
-		}, simtest.Zones(time.FixedZone("site", zones[0]*3600), time.FixedZone("user", zones[1]*3600)))
+		site, user := time.FixedZone("site", zones[0]*3600), time.FixedZone("user", zones[1]*3600)
+		for _, opts := range [][]simtest.Option{{simtest.Zones(site, user)}, {simtest.Zones(site, user), simtest.DataCenter()}} {
+			bubble(t, func(s *stage) {
+				key := s.issue().Key
+				time.Sleep(time.Minute)
+				d, _ := s.discover()
+				s.equal([]string{key}, keysOf(d), "items")
+				seen = append(seen, s.searches()[0].JQL)
+			}, opts...)
+		}
 	}
 	if len(slices.Compact(seen)) != 1 {
-		t.Errorf("the zone changes the query: %q", seen)
+		t.Errorf("the zone or the flavour changes the query: %q", seen)
 	}
 	if strings.Contains(seen[0], "<") {
 		t.Errorf("the query has an upper bound: %s", seen[0])
@@ -84,7 +87,7 @@ func TestTheQueryIsTheSameWhateverTheZonesAre(t *testing.T) {
 
 func TestAQueryThatBringsItsOwnOrderKeepsItAndIsReadToTheEnd(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		keys := s.issues(7)
 		s.settle(keys[:6]...) // in this order the pending one comes last
@@ -104,7 +107,7 @@ func TestAQueryThatBringsItsOwnOrderKeepsItAndIsReadToTheEnd(t *testing.T) {
 func TestReadingStopsAtAWhollySettledPageAndAWideScanReadsOn(t *testing.T) {
 	t.Parallel()
 	for _, wide := range []bool{false, true} {
-		bubble(t, func(s *stage) {
+		eachFlavour(t, func(s *stage) {
 			keys := s.issues(8) // pages of two, newest first: 8 7 | 6 5 | 4 3 | 2 1
 			s.settle(keys[1], keys[2], keys[3], keys[4], keys[5])
 			s.w.Jira.Set(func(sw *sim.JiraSwitches) { sw.MaxPage = 2 })
@@ -130,7 +133,7 @@ func TestReadingStopsAtAWhollySettledPageAndAWideScanReadsOn(t *testing.T) {
 
 func TestAShortPageIsNoEnd(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		keys := s.issues(23)
 		s.w.Jira.Set(func(sw *sim.JiraSwitches) { sw.MaxPage = 3 })
 		d, _ := s.discover()
@@ -141,7 +144,7 @@ func TestAShortPageIsNoEnd(t *testing.T) {
 
 func TestTheScanLimitBoundsWhatIsReadAndSaysSo(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		s.issues(12)
 		s.w.Jira.Set(func(sw *sim.JiraSwitches) { sw.MaxPage = 4 })
@@ -226,7 +229,7 @@ func TestAServerThatNeverStopsGivingTokensIsLeft(t *testing.T) {
 
 func TestAnIssueThatSeveralQueriesFindIsOneItem(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		a := s.issue("x")
 		time.Sleep(time.Second)
 		b := s.issue()
@@ -239,7 +242,7 @@ func TestAnIssueThatSeveralQueriesFindIsOneItem(t *testing.T) {
 
 func TestAPageOfPendingIssuesThatAnEarlierQueryFoundEndsNoQuery(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		old := s.issue().Key
 		time.Sleep(time.Second)
 		var labelled []string
@@ -256,7 +259,7 @@ func TestAPageOfPendingIssuesThatAnEarlierQueryFoundEndsNoQuery(t *testing.T) {
 
 func TestAnIssueThatSomebodyWorksOnIsLeftOutAndTakesNoPlace(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		keys := s.issues(4)
 		lock := func(key string, age time.Duration) {
@@ -278,7 +281,7 @@ func TestAnIssueThatSomebodyWorksOnIsLeftOutAndTakesNoPlace(t *testing.T) {
 
 func TestTheLongestWaitingComeFirst(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		keys := s.issues(5)
 		now := time.Now()
 		time.Sleep(time.Hour)
@@ -297,7 +300,7 @@ func TestTheLongestWaitingComeFirst(t *testing.T) {
 
 func TestCorruptIssuesAreReportedAndTheOthersServed(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		keys := s.issues(7)
 		breaks := []func(map[string]any){
@@ -352,14 +355,14 @@ func TestARowWithoutAUsableIDIsLeftOutAndNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(s *stage) {
+			eachFlavour(t, func(s *stage) {
 				t := s.t
 				good := s.issue().Key
 				s.answer = func(req *http.Request, _ []byte) *http.Response {
-					if !strings.HasSuffix(req.URL.Path, "/search/jql") {
+					if !s.isSearch(req) {
 						return nil
 					}
-					return reply(req, 200, `{"issues":[`+row+`,{"id":"10001","key":"`+good+`","fields":{"created":"1999-12-31T23:00:00.000+0000","updated":"1999-12-31T23:00:00.000+0000"}}],"isLast":true}`)
+					return reply(req, 200, s.page(row, `{"id":"10001","key":"`+good+`","fields":{"created":"1999-12-31T23:00:00.000+0000","updated":"1999-12-31T23:00:00.000+0000"}}`))
 				}
 				d, _ := s.discover()
 				s.equal([]string{good}, keysOf(d), "items")
@@ -376,7 +379,7 @@ func TestARowWithoutAUsableIDIsLeftOutAndNamed(t *testing.T) {
 func TestALaggingIndexLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, lag := range []time.Duration{5 * time.Second, 50 * time.Second, 200 * time.Second} {
-		bubble(t, func(s *stage) {
+		eachFlavour(t, func(s *stage) {
 			s.w.Jira.Set(func(sw *sim.JiraSwitches) { sw.IndexLag = lag })
 			want := map[string]bool{}
 			got := map[string]bool{}
@@ -412,7 +415,7 @@ func TestALaggingIndexLosesNothing(t *testing.T) {
 
 func TestAllRefusedQueriesAreReportedTogether(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		s.issue()
 		s.o.Queries = []string{"nonsense = 3", "project = PROJ", "project = NOWHERE"}
@@ -435,7 +438,7 @@ func TestAllRefusedQueriesAreReportedTogether(t *testing.T) {
 
 func TestOneQueryCanBeCheckedByItself(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		in, _ := s.process()
 		if err := in.CheckQuery(t.Context(), 4, "project = PROJ"); err != nil {
@@ -457,7 +460,7 @@ func TestABaselineSeedsEverythingThatHasNoCheckpoint(t *testing.T) {
 	for name, queries := range map[string][]string{"with a query": {"project = PROJ"}, "without any": nil} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(s *stage) {
+			eachFlavour(t, func(s *stage) {
 				t := s.t
 				s.o.Queries = queries
 				keys := s.issues(7)
@@ -485,15 +488,15 @@ func TestABaselineSeedsEverythingThatHasNoCheckpoint(t *testing.T) {
 
 func TestAPropertyNestedTooDeepForAnyReaderHidesNoIssue(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		good := s.issue().Key
 		s.answer = func(req *http.Request, _ []byte) *http.Response {
-			if !strings.HasSuffix(req.URL.Path, "/search/jql") {
+			if !s.isSearch(req) {
 				return nil
 			}
 			deep := strings.Repeat("[", 16_000) + strings.Repeat("]", 16_000)
-			return reply(req, 200, `{"issues":[{"id":"7","key":"PROJ-7","properties":{"`+s.props().Lock+`":`+deep+`}},{"id":"10001","key":"`+good+`"}],"isLast":true}`)
+			return reply(req, 200, s.page(`{"id":"7","key":"PROJ-7","properties":{"`+s.props().Lock+`":`+deep+`}}`, `{"id":"10001","key":"`+good+`"}`))
 		}
 		in, _ := s.process()
 		d, err := in.Discover(t.Context())

@@ -191,38 +191,37 @@ func (p *probe) rights(ctx context.Context, project string) {
 	p.add("authorization", dispatch.Good, "roles can be looked up ("+string(cmp.Or(auth.Mode, ByProjectRoles))+")", "")
 }
 
-// roundTrip writes, reads and deletes a property of its own on one issue, and
-// puts back what was there.
+// putBackTime is how long putting a property back may take, also after an
+// interruption.
+const putBackTime = 4 * time.Second
+
+// roundTrip writes and reads a property of its own on one issue, and puts back
+// what was there.
 func (p *probe) roundTrip(ctx context.Context, row *issueRow, bound time.Duration) {
 	c := p.in.client
 	name := strings.TrimSuffix(p.in.state.props.Lock, "lock") + "doctor"
-	before, err := c.properties(ctx, row.ID, name)
-	if err != nil {
-		p.fail("properties of "+row.Key, err, "")
-		return
-	}
 	value, err := json.Marshal(map[string]string{"ts": c.ServerNow().UTC().Format(time.RFC3339Nano)})
 	if err != nil {
 		p.fail("properties of "+row.Key, err, "")
 		return
 	}
 	start := c.now()
-	_, err = c.properties(ctx, row.ID, name)
-	if err == nil {
-		_, err = c.putProperty(httpx.Once(ctx), row.ID, name, value)
-	}
-	took := c.now().Sub(start)
+	before, err := c.properties(ctx, row.ID, name)
 	if err != nil {
 		p.fail("properties of "+row.Key, err, "")
 		return
 	}
-	after, err := c.properties(ctx, row.ID, name)
-	if old := before.Properties[name]; present(old) {
-		_, perr := c.putProperty(httpx.Repeatable(ctx), row.ID, name, old)
-		err = errors.Join(err, perr)
-	} else {
-		err = errors.Join(err, c.deleteProperty(ctx, row.ID, name))
+	_, err = c.putProperty(httpx.Once(ctx), row.ID, name, value)
+	took := c.now().Sub(start)
+	if statusOf(err) != 0 { // refused: there is nothing to put back
+		p.fail("properties of "+row.Key, err, "")
+		return
 	}
+	var after propertied
+	if err == nil {
+		after, err = c.properties(ctx, row.ID, name)
+	}
+	err = errors.Join(err, p.putBack(ctx, row.ID, name, before.Properties))
 	switch {
 	case err != nil:
 		p.fail("properties of "+row.Key, err, "")
@@ -235,4 +234,21 @@ func (p *probe) roundTrip(ctx context.Context, row *issueRow, bound time.Duratio
 	default:
 		p.add("properties of "+row.Key, dispatch.Good, fmt.Sprintf("a read and a write took %s of the %s that guard plus jitter_min allow", took.Round(time.Millisecond), bound), "")
 	}
+}
+
+// putBack makes a property what it was before. A write whose answer was lost may
+// have been made, so it does so after that too, and when ctx has ended.
+func (p *probe) putBack(ctx context.Context, issueID, name string, before map[string]json.RawMessage) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackTime)
+	defer cancel()
+	var err error
+	if old, was := before[name]; was {
+		_, err = p.in.client.putProperty(httpx.Repeatable(ctx), issueID, name, old)
+	} else {
+		err = p.in.client.deleteProperty(ctx, issueID, name)
+	}
+	if err != nil {
+		return fmt.Errorf("the property %s could not be put back: %w", name, err)
+	}
+	return nil
 }

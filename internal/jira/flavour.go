@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -20,7 +21,8 @@ const (
 	// Cloud speaks REST v3: accounts by accountId, bodies as documents.
 	Cloud Flavour = "cloud"
 	// DataCenter speaks REST v2: users by name, bodies as wiki markup, searches by
-	// offset, changelogs by expansion, and property values that are objects.
+	// offset, changelogs by expansion, and property values that are objects. It
+	// has no bulk reads: what Cloud gives at once is read issue by issue.
 	DataCenter Flavour = "datacenter"
 )
 
@@ -43,7 +45,9 @@ func (c *Client) Resolve(ctx context.Context) error {
 	}
 	info, err := c.serverInfo(ctx)
 	if err != nil {
-		if dispatch.ClassOf(err) != dispatch.Transient || statusOf(err) == 0 {
+		status := statusOf(err)
+		refused := status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != http.StatusTooManyRequests
+		if !refused || dispatch.ClassOf(err) != dispatch.Transient {
 			return fmt.Errorf("find out whether %s is Jira Cloud or Data Center: %w", c.base, err)
 		}
 		return &dispatch.Error{
@@ -62,13 +66,14 @@ type serverInfo struct {
 	Title      string `json:"serverTitle"`
 }
 
-// serverInfo asks with version 2 of the API, which both flavours have.
+// serverInfo asks with version 2 of the API, which both flavours have. Cloud always
+// names its deployment type; what has a version and names none is an old server.
 func (c *Client) serverInfo(ctx context.Context) (serverInfo, error) {
 	var info serverInfo
 	if err := c.get(ctx, "/rest/api/2/serverInfo", nil, &info); err != nil {
 		return info, err
 	}
-	if info.Deployment == "" {
+	if info.Deployment == "" && info.Version == "" {
 		return info, errors.New("/serverInfo names no deployment type")
 	}
 	return info, nil

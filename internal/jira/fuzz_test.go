@@ -27,6 +27,7 @@ func FuzzADF(f *testing.F) {
 		doc(para(txt("/fs-code do it"), `{"type":"hardBreak"}`, txt("x"))), `"/fs-code x"`, `null`, `7`, `[]`, `{}`, `{"content":7,"type":"doc"}`,
 		doc(`{"type":"blockquote","content":[`+para(txt("a"))+`]}`), doc(para(`{"type":"mention"}`), `{"type":"rule"}`),
 		doc(para(`{"type":"date","attrs":{"timestamp":"1"}}`, `{"type":"inlineCard","attrs":{"data":{"url":"u"}}}`)),
+		`"[~bob] see [https://a.example|https://a.example|smart-link]\\\\ x\r\n{code}[~x]{code}"`, `"\n \n/fs-code\\\\"`, `"{noformat}{code}[~"`,
 		strings.Repeat(`{"type":"panel","content":[`, 100)+strings.Repeat(`]}`, 100), "{\"type\":\"doc\",\"content\":[{\"text\":\"\xff\"}]}",
 	)
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -102,12 +103,15 @@ func FuzzComment(f *testing.F) {
 		`{"id":"5","created":"2026-09-01T09:12:44.513+0200","updated":"2026-09-01T09:12:45.513+0200","author":{"accountId":"a"},"body":{"type":"doc","content":[]}}`,
 		`{"id":5,"created":1,"updated":"x","visibility":{"type":"role"}}`, `{"id":"5","created":5,"jsdPublic":false}`, `null`, `{"id":null}`, `[1]`,
 		`{"id":"5","created":"2026-09-01T09:12:44Z","body":"text","author":null,"updateAuthor":"x"}`,
+		`{"id":"5","created":"2026-09-01T09:12:44.513+0200","body":"[~a] x","author":{"name":"a"},"properties":[{"key":"sd.public.comment","value":{"internal":true}}]}`,
+		`{"id":"5","created":1,"properties":{"sd.public.comment":{}}}`,
 	)
 	v, err := event.NewValidator()
 	if err != nil {
 		f.Fatal(err)
 	}
-	it := &Item{cycle: &cycle{input: &Input{o: InputOptions{Repo: "a/b", RestrictedComments: true}}}, row: issueRow{ID: "7", Key: "PROJ-7"}}
+	c := &Client{}
+	it := &Item{cycle: &cycle{input: &Input{client: c, state: NewState(c, Properties{}), o: InputOptions{Repo: "a/b", RestrictedComments: true}}}, row: issueRow{ID: "7", Key: "PROJ-7"}}
 	it.ref.URL = "https://a.example/browse/PROJ-7"
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		c, ok := decodeComment(raw)

@@ -135,3 +135,14 @@ func searchQuery(jql string, since time.Time) (query string, ownOrder bool, err 
 	}
 	return strings.Join(parts, " AND ") + " ORDER BY " + order, ownOrder, nil
 }
+
+// stableQuery wraps the user's condition like [searchQuery], without a bound and in
+// an order that nothing changes while the pages are read.
+func stableQuery(jql string) (string, error) {
+	where, _, err := splitOrderBy(jql)
+	if err != nil {
+		return "", err
+	}
+	query, _, err := searchQuery(where+" ORDER BY created ASC", time.Time{})
+	return query, err
+}

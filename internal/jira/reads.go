@@ -193,9 +193,11 @@ func (c *Client) commentPages(ctx context.Context, id string) (all []comment, tr
 			Total    int               `json:"total"`
 			Comments []json.RawMessage `json:"comments"`
 		}
-		err := c.get(ctx, c.path("/issue/")+url.PathEscape(id)+"/comment", url.Values{
-			"startAt": {strconv.Itoa(start)}, "maxResults": {strconv.Itoa(pageSize)}, "orderBy": {"-created"},
-		}, &page)
+		query := url.Values{"startAt": {strconv.Itoa(start)}, "maxResults": {strconv.Itoa(pageSize)}, "orderBy": {"-created"}}
+		if c.dataCenter() {
+			query.Set("expand", "properties") // which tell internal comments; Cloud has jsdPublic
+		}
+		err := c.get(ctx, c.path("/issue/")+url.PathEscape(id)+"/comment", query, &page)
 		if statusOf(err) == http.StatusNotFound {
 			return nil, false, false, gone(err)
 		}

@@ -67,14 +67,14 @@ type roleMembers struct{ users, groups map[string]bool }
 // resolve returns the strongest role that the account has in the project. An
 // error means that it is not known; nothing may be decided then.
 func (r *roles) resolve(ctx context.Context, project, account string) (event.Role, error) {
-	if login, ok := r.auth.GitHubUsers[account]; ok && r.auth.GitHubRole != nil {
+	if login, ok := r.login(account); ok && r.auth.GitHubRole != nil {
 		role, err := r.github.get(ctx, login, func() (event.Role, error) { return r.auth.GitHubRole(ctx, login) })
 		if err != nil {
 			return "", fmt.Errorf("the permission of GitHub user %s cannot be read: %w", quoted(login), err)
 		}
 		return role, nil
 	}
-	if slices.Contains(r.auth.Allow, account) {
+	if slices.ContainsFunc(r.auth.Allow, func(a string) bool { return r.client.same(a, account) }) {
 		return event.RoleWrite, nil
 	}
 	var role event.Role
@@ -93,6 +93,16 @@ func (r *roles) resolve(ctx context.Context, project, account string) (event.Rol
 		return "", r.client.denied(ctx, project, err)
 	}
 	return role, nil
+}
+
+// login returns the GitHub login of an account.
+func (r *roles) login(account string) (login string, ok bool) {
+	for a, login := range r.auth.GitHubUsers {
+		if r.client.same(a, account) {
+			return login, true
+		}
+	}
+	return "", false
 }
 
 func (r *roles) byPermission(ctx context.Context, project, account string) (event.Role, error) {
@@ -138,8 +148,8 @@ func (r *roles) lookUp(ctx context.Context, project, account string) (event.Role
 
 func (r *roles) has(ctx context.Context, project, roleID, account string) (bool, error) {
 	m, err := r.members.get(ctx, project+"/"+roleID, func() (roleMembers, error) { return r.client.roleMembers(ctx, project, roleID) })
-	if err != nil || m.users[account] {
-		return m.users[account], err
+	if user := r.client.fold(account); err != nil || m.users[user] {
+		return m.users[user], err
 	}
 	if len(m.groups) == 0 {
 		return false, nil
@@ -191,15 +201,15 @@ func (c *Client) roleMembers(ctx context.Context, project, roleID string) (roleM
 	for _, a := range role.Actors {
 		switch {
 		case a.User != nil && a.User.AccountID != "":
-			m.users[a.User.AccountID] = true
+			m.users[c.fold(a.User.AccountID)] = true
 		case a.Group != nil && a.Group.GroupID != "":
 			m.groups["id:"+a.Group.GroupID] = true
 		case a.Group != nil && a.Group.Name != "":
-			m.groups["name:"+a.Group.Name] = true
+			m.groups["name:"+c.fold(a.Group.Name)] = true
 		case a.Name != "" && a.Type == "atlassian-user-role-actor":
-			m.users[a.Name] = true
+			m.users[c.fold(a.Name)] = true
 		case a.Name != "" && a.Type == "atlassian-group-role-actor":
-			m.groups["name:"+a.Name] = true
+			m.groups["name:"+c.fold(a.Name)] = true
 		}
 	}
 	return m, err
@@ -216,11 +226,14 @@ func (c *Client) userGroups(ctx context.Context, account string) (map[string]boo
 	if c.dataCenter() {
 		var u struct {
 			Groups struct {
+				Size  int     `json:"size"`
 				Items []group `json:"items"`
 			} `json:"groups"`
 		}
 		err = c.get(ctx, c.path("/user"), url.Values{"username": {account}, "expand": {"groups"}}, &u)
-		list = u.Groups.Items
+		if list = u.Groups.Items; err == nil && len(list) < u.Groups.Size {
+			err = fmt.Errorf("jira names %d of the %d groups of %s only", len(list), u.Groups.Size, quoted(account))
+		}
 	} else {
 		err = c.get(ctx, c.path("/user/groups"), url.Values{"accountId": {account}}, &list)
 	}
@@ -233,7 +246,7 @@ func (c *Client) userGroups(ctx context.Context, account string) (map[string]boo
 			groups["id:"+g.GroupID] = true
 		}
 		if g.Name != "" {
-			groups["name:"+g.Name] = true
+			groups["name:"+c.fold(g.Name)] = true
 		}
 	}
 	return groups, err

@@ -15,11 +15,19 @@ func searchFields() []string {
 	return []string{"created", "updated", "reporter", "creator", "labels", "status", "project"}
 }
 
-// searchPage is one page of a search's result. next is where the following page
-// begins, empty on the last one: a token on Cloud, an offset on Data Center.
+// searchResult is one page of a search's result. next is where the following page
+// begins, empty on the last one: a token on Cloud, an offset on Data Center, which
+// also tells how many issues there are in all.
 type searchResult struct {
 	issues []json.RawMessage
 	next   string
+	total  int
+}
+
+// before returns the offset that lies n rows before another.
+func before(at string, n int) string {
+	start, _ := strconv.Atoi(at) // made by searchByOffset
+	return strconv.Itoa(max(0, start-n))
 }
 
 // search reads one page of a query's result.
@@ -47,7 +55,8 @@ func (c *Client) search(ctx context.Context, jql, at string, size int, fields, p
 	return res, err
 }
 
-// maxQueryURL is how long a query may be to be sent in an address.
+// maxQueryURL is how long a query, written for an address, may be to be sent in
+// one: servers take 8 KiB for a request's first line and all its headers.
 const maxQueryURL = 4000
 
 // searchByOffset is Data Center's search. In an address an unknown parameter is
@@ -60,18 +69,18 @@ func (c *Client) searchByOffset(ctx context.Context, jql, at string, size int, f
 		Issues []json.RawMessage `json:"issues"`
 	}
 	var err error
-	if len(jql) <= maxQueryURL {
-		query := url.Values{
-			"jql": {jql}, "startAt": {strconv.Itoa(start)}, "maxResults": {strconv.Itoa(size)}, "fields": {strings.Join(fields, ",")},
-		}
-		if len(properties) > 0 {
-			query.Set("properties", strings.Join(properties, ","))
-		}
+	query := url.Values{
+		"jql": {jql}, "startAt": {strconv.Itoa(start)}, "maxResults": {strconv.Itoa(size)}, "fields": {strings.Join(fields, ",")},
+	}
+	if len(properties) > 0 {
+		query.Set("properties", strings.Join(properties, ","))
+	}
+	if len(query.Encode()) <= maxQueryURL {
 		err = c.get(ctx, c.path("/search"), query, &page)
 	} else {
 		err = c.ask(ctx, c.path("/search"), map[string]any{"jql": jql, "startAt": start, "maxResults": size, "fields": fields}, &page)
 	}
-	res := searchResult{issues: page.Issues}
+	res := searchResult{issues: page.Issues, total: page.Total}
 	if end := start + len(page.Issues); len(page.Issues) > 0 && end < page.Total {
 		res.next = strconv.Itoa(end)
 	}

@@ -8,7 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"strings"
+
+	"github.com/fullsend/poll-action/internal/httpx"
 )
 
 // Signing makes coordination state that only holders of a key can write: anybody
@@ -32,6 +36,15 @@ type signer struct {
 	site string
 }
 
+// siteOf is the one form of a site's address that signatures know.
+func siteOf(base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return base
+	}
+	return httpx.Origin(u) + strings.TrimRight(u.EscapedPath(), "/")
+}
+
 // sign returns the signature of a value: HMAC-SHA256 over site, issue, repository,
 // property and the value in its one canonical form, in hexadecimal.
 func (s *signer) sign(issueID, property string, value json.RawMessage) (string, error) {
@@ -51,6 +64,14 @@ func (s *signer) sign(issueID, property string, value json.RawMessage) (string, 
 func (s *signer) genuine(issueID, property string, value json.RawMessage, sig string) bool {
 	want, err := s.sign(issueID, property, value)
 	return err == nil && hmac.Equal([]byte(want), []byte(sig))
+}
+
+// standing returns those of sigs that are the value's.
+func (s *signer) standing(issueID, property string, value json.RawMessage, sigs []string) []string {
+	if s == nil {
+		return sigs
+	}
+	return slices.DeleteFunc(slices.Clone(sigs), func(sig string) bool { return !s.genuine(issueID, property, value, sig) })
 }
 
 // object adds the member sig to a value that is an object.
@@ -91,8 +112,9 @@ func (s *signer) trust(issueID, property string, value json.RawMessage, beside [
 	if s == nil {
 		return true, false, ""
 	}
-	if sig := scalar(members(value)["sig"]); sig != "" {
-		beside = append([]string{sig}, beside...)
+	own, carries := members(value)["sig"]
+	if carries {
+		beside = append([]string{scalar(own)}, beside...)
 	}
 	for _, sig := range beside[:min(len(beside), maxSignatures)] {
 		if s.genuine(issueID, property, value, sig) {
@@ -100,9 +122,9 @@ func (s *signer) trust(issueID, property string, value json.RawMessage, beside [
 		}
 	}
 	switch {
-	case len(beside) > 0 && members(value) != nil:
+	case carries:
 		return false, false, "its signature is wrong; it counts as absent"
-	case s.AcceptUnsigned:
+	case s.AcceptUnsigned: // those beside may be of the value before another poller's
 		return true, false, ""
 	case len(beside) > 0:
 		return false, false, "its signature is wrong; it counts as absent"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,15 +34,24 @@ type stage struct {
 	o     InputOptions
 	email string
 	token string
+	// flavour is what the client is told.
+	flavour Flavour
 	// retries is what httpx may repeat.
 	retries int
 	// answer, if set, may change or replace what the network answers.
 	answer func(req *http.Request, body []byte) *http.Response
 
 	mu     sync.Mutex
-	bodies []string
+	asked  []asked
 	events *event.Validator
 	client *Client
+}
+
+// asked is a request as the driver sent it.
+type asked struct {
+	method, path string
+	query        url.Values
+	body         string
 }
 
 // bubble runs f with virtual time on a stage of its own.
@@ -50,14 +60,34 @@ func bubble(t *testing.T, f func(s *stage), opts ...simtest.Option) {
 	synctest.Test(t, func(t *testing.T) { f(newStage(t, opts...)) })
 }
 
+// eachFlavour runs f in bubbles of their own, on a stage of Jira Cloud and on one
+// of Data Center.
+func eachFlavour(t *testing.T, f func(s *stage)) {
+	t.Helper()
+	t.Run("Cloud", func(t *testing.T) { t.Parallel(); bubble(t, f) })
+	t.Run("Data Center", func(t *testing.T) { t.Parallel(); onDataCenter(t, f) })
+}
+
+// onDataCenter runs f in a bubble on a stage of Data Center.
+func onDataCenter(t *testing.T, f func(s *stage)) {
+	t.Helper()
+	bubble(t, f, simtest.DataCenter())
+}
+
 func newStage(t *testing.T, opts ...simtest.Option) *stage {
 	t.Helper()
 	v, err := event.NewValidator()
 	if err != nil {
 		t.Fatal(err)
 	}
+	w := simtest.New(t, opts...)
+	email, token := w.JiraCredentials()
+	flavour := Cloud
+	if w.DataCenter() {
+		flavour = DataCenter
+	}
 	return &stage{
-		t: t, w: simtest.New(t, opts...), email: simtest.JiraEmail, token: simtest.JiraToken, events: v,
+		t: t, w: w, email: email, token: token, flavour: flavour, events: v,
 		o: InputOptions{
 			Name: "jira", Repo: simtest.Repo, Queries: []string{"project = PROJ"}, M: 50,
 			ScanLimit: 1000, ScanWindow: 7 * day, FirstPollWindow: day, ReplayWindow: 7 * day,
@@ -78,7 +108,7 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	s.mu.Lock()
-	s.bodies = append(s.bodies, string(body))
+	s.asked = append(s.asked, asked{req.Method, req.URL.Path, req.URL.Query(), string(body)})
 	s.mu.Unlock()
 	if s.answer != nil {
 		if resp := s.answer(req, body); resp != nil {
@@ -103,7 +133,7 @@ func (s *stage) pass(req *http.Request) *http.Response {
 func (s *stage) process() (*Input, *State) {
 	s.t.Helper()
 	c, err := NewClient(ClientOptions{
-		BaseURL: simtest.JiraURL, Email: s.email, Token: s.token,
+		BaseURL: s.w.JiraURL(), Email: s.email, Token: s.token, Flavour: s.flavour,
 		HTTP: httpx.Options{Base: s, Now: time.Now, Retries: s.retries},
 	})
 	if err != nil {
@@ -216,6 +246,60 @@ func (s *stage) issue(labels ...string) sim.Issue {
 	return s.w.Jira.CreateIssue(sim.IssueSpec{Project: simtest.Project, Summary: "s", Reporter: simtest.Alice, Labels: labels})
 }
 
+// dc reports whether the stage is one of Data Center.
+func (s *stage) dc() bool { return s.w.DataCenter() }
+
+// path is the path of a resource of the API in a request.
+func (s *stage) path(resource string) string {
+	u, err := url.Parse(s.w.JiraAPI() + resource)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return u.Path
+}
+
+// api is the path of the API below the base URL, as errors name it.
+func (s *stage) api() string { return flavoured(s, "/rest/api/3", "/rest/api/2") }
+
+// named says of lines that name accounts of Cloud how they name them here.
+func (s *stage) named(lines ...string) []string {
+	all := make([]string, len(lines))
+	for i, l := range lines {
+		all[i] = l
+		if s.dc() {
+			all[i] = strings.ReplaceAll(l, "5f00:", "")
+		}
+	}
+	return all
+}
+
+// flavoured is one of two values.
+func flavoured[T any](s *stage, cloud, center T) T {
+	if s.dc() {
+		return center
+	}
+	return cloud
+}
+
+// search is the request of a search.
+func (s *stage) search() string { return flavoured(s, "POST /search/jql", "GET /search") }
+
+// isSearch reports whether a request is a search.
+func (s *stage) isSearch(req *http.Request) bool {
+	return req.URL.Path == s.path(flavoured(s, "/search/jql", "/search"))
+}
+
+// page is a search's answer of one page whose rows are written as JSON.
+func (s *stage) page(rows ...string) string {
+	return fmt.Sprintf(`{"issues":[%s],%s}`, strings.Join(rows, ","), flavoured(s, `"isLast":true`, fmt.Sprintf(`"total":%d`, len(rows))))
+}
+
+// checkpoint is how a lastCheck is stored.
+func (s *stage) checkpoint(at time.Time) string {
+	text := at.UTC().Format(time.RFC3339Nano)
+	return flavoured(s, `"`+text+`"`, `{"ts":"`+text+`"}`)
+}
+
 // set stores a property as somebody else would.
 func (s *stage) set(key, prop string, value any) {
 	s.t.Helper()
@@ -229,7 +313,7 @@ func (s *stage) set(key, prop string, value any) {
 // checked stores a lastCheck.
 func (s *stage) checked(key string, at time.Time) {
 	s.t.Helper()
-	s.set(key, s.props().LastCheck, at.UTC().Format(time.RFC3339Nano))
+	s.w.Jira.SetProperty(key, s.props().LastCheck, []byte(s.checkpoint(at)))
 }
 
 // reset forgets the requests so far.
@@ -237,15 +321,19 @@ func (s *stage) reset() {
 	s.w.Net.ResetLog()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bodies = nil
+	s.asked = nil
 }
 
 // requests returns "METHOD path" of the requests since reset, without the
-// common prefix.
+// common prefix, and with the expansion that was asked for.
 func (s *stage) requests() []string {
 	var all []string
 	for _, e := range s.w.Net.Log() {
-		all = append(all, e.Method+" "+strings.TrimPrefix(e.Path, "/rest/api/3"))
+		r := e.Method + " " + strings.TrimPrefix(e.Path, s.path(""))
+		if q, err := url.ParseQuery(e.RawQuery); err == nil && q.Has("expand") {
+			r += "?expand=" + q.Get("expand")
+		}
+		all = append(all, r)
 	}
 	return all
 }
@@ -261,23 +349,41 @@ func (s *stage) count(part string) int {
 	return n
 }
 
-// searches returns the bodies of the searches since reset.
+// searches returns the searches since reset.
 func (s *stage) searches() []search {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []search
-	for _, b := range s.bodies {
-		if !strings.Contains(b, `"jql"`) {
-			continue
-		}
+	for _, a := range s.asked {
 		var q search
-		if err := json.Unmarshal([]byte(b), &q); err != nil {
-			s.t.Fatal(err)
+		switch {
+		case strings.Contains(a.body, `"jql"`):
+			if err := json.Unmarshal([]byte(a.body), &q); err != nil {
+				s.t.Fatal(err)
+			}
+		case a.query.Has("jql"):
+			q = search{JQL: a.query.Get("jql"), Fields: listed(a.query, "fields"), Properties: listed(a.query, "properties")}
+			for name, into := range map[string]*int{"maxResults": &q.MaxResults, "startAt": &q.Start} {
+				n, err := strconv.Atoi(a.query.Get(name))
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				*into = n
+			}
+		default:
+			continue
 		}
 		all = append(all, q)
 	}
 	return all
+}
+
+func listed(v url.Values, name string) []string {
+	if v.Get(name) == "" {
+		return nil
+	}
+	return strings.Split(v.Get(name), ",")
 }
 
 type search struct {
@@ -286,6 +392,7 @@ type search struct {
 	Fields     []string `json:"fields"`
 	Properties []string `json:"properties"`
 	Token      string   `json:"nextPageToken"`
+	Start      int      `json:"startAt"`
 }
 
 func keysOf(d poll.Discovery) []string {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -41,6 +44,8 @@ type record struct {
 	id string
 	// locked says that the journal was loaded under the lock and may be written.
 	locked bool
+	// said are the digests of the comments' texts as detection last read them.
+	said map[string]string
 }
 
 // NewState makes the state store of one target repository on one site.
@@ -52,7 +57,7 @@ func NewState(c *Client, p Properties) *State {
 // signature. A key of no length leaves everything unsigned.
 func (s *State) Signed(o Signing) *State {
 	if len(o.Key) > 0 {
-		s.signer = &signer{Signing: o, site: s.client.base}
+		s.signer = &signer{Signing: o, site: siteOf(s.client.base)}
 	}
 	return s
 }
@@ -86,8 +91,9 @@ func (s *State) Get(ctx context.Context, item string) ([]byte, error) {
 	r := s.record(item)
 	r.fresh = issue.Properties
 	r.id = cmp.Or(issue.ID, r.id)
+	id := r.id
 	s.mu.Unlock()
-	return s.lock(issue.ID, issue.Properties)
+	return s.lock(id, issue.Properties)
 }
 
 // rejected is what a lock reads as whose signature does not count: a value that is
@@ -123,7 +129,12 @@ func (s *State) Put(ctx context.Context, item string, value []byte) (bool, error
 	if err != nil {
 		return false, err
 	}
-	return s.client.putProperty(httpx.Once(ctx), item, s.props.Lock, value)
+	created, err := s.client.putProperty(httpx.Once(ctx), item, s.props.Lock, value)
+	var limit *httpx.LimitError
+	if errors.As(err, &limit) || statusOf(err) == http.StatusTooManyRequests {
+		err = fmt.Errorf("%w: %w", lease.ErrSlow, err) // a turn lost to a rate limit is no failure
+	}
+	return created, err
 }
 
 // Delete removes the lock.
@@ -216,9 +227,10 @@ func (s *State) Journal(item poll.Ref) poll.Journal { return &journal{state: s, 
 func (s *State) decode(issueID string, props map[string]json.RawMessage) (poll.State, journalDoc) {
 	var state poll.State
 	now := s.client.ServerNow()
+	sigs := lastCheckSigs(props[s.props.Seen])
 	if raw := props[s.props.LastCheck]; present(raw) {
 		at, err := decodeLastCheck(raw)
-		ok, signed, note := s.signer.trust(issueID, s.props.LastCheck, raw, lastCheckSigs(props[s.props.Seen]))
+		ok, signed, note := s.signer.trust(issueID, s.props.LastCheck, raw, sigs)
 		switch {
 		case !ok:
 			state.Notes = append(state.Notes, "the stored lastCheck is not trusted: "+note)
@@ -244,6 +256,9 @@ func (s *State) decode(issueID string, props map[string]json.RawMessage) (poll.S
 			state.Notes = append(state.Notes, "the stored journal (seen) cannot be understood and counts as absent: "+err.Error())
 		}
 	}
+	// The signature of what stands is kept, also when cycles that were killed have
+	// left those of checkpoints that were never written.
+	doc.LastCheckSigs = s.signer.standing(issueID, s.props.LastCheck, props[s.props.LastCheck], sigs)
 	state.Keys = make(map[string]bool, len(doc.Keys))
 	for k := range doc.Keys {
 		state.Keys[k] = true
@@ -290,10 +305,21 @@ type journalDoc struct {
 }
 
 // journal1 is one dispatched key: the event's time in Unix milliseconds and the
-// run's id, 0 for an order that was refused for good.
+// run's id, 0 for an order that was refused for good. H, for a comment, is the
+// digest of what it said.
 type journal1 struct {
-	T   int64 `json:"t"`
-	Run int64 `json:"run"`
+	T   int64  `json:"t"`
+	Run int64  `json:"run"`
+	H   string `json:"h,omitempty"`
+}
+
+// size is about how long the entry is as JSON.
+func (e journal1) size() int {
+	n := len(`{"t":,"run":}`) + digits(e.T) + digits(e.Run)
+	if e.H != "" {
+		n += len(`,"h":""`) + len(e.H)
+	}
+	return n
 }
 
 func newJournalDoc() journalDoc {
@@ -361,7 +387,7 @@ func (d journalDoc) encode() ([]byte, error) {
 	for err == nil && len(raw) > maxJournal && len(d.Keys)+len(d.Retry) > 0 {
 		excess := len(raw) - maxJournal
 		if len(d.Keys) > 0 {
-			dropOldest(d.Keys, excess, func(e journal1) (int64, int) { return e.T, len(`{"t":,"run":}`) + digits(e.T) + digits(e.Run) })
+			dropOldest(d.Keys, excess, func(e journal1) (int64, int) { return e.T, e.size() })
 		} else {
 			dropOldest(d.Retry, excess, func(t int64) (int64, int) { return t, digits(t) })
 		}
@@ -404,18 +430,22 @@ type journal struct {
 func (j *journal) Begin(_ context.Context, key string) (bool, error) {
 	j.state.mu.Lock()
 	defer j.state.mu.Unlock()
-	doc := j.state.record(j.id).seen
-	if _, again := doc.Retry[key]; again {
+	r := j.state.record(j.id)
+	if _, again := r.seen.Retry[key]; again {
 		return true, nil
 	}
-	_, done := doc.Keys[key]
-	return !done, nil
+	_, done := r.seen.Keys[key]
+	return !done && !r.untold(key), nil
 }
 
 // Commit implements [dispatch.Journal].
 func (j *journal) Commit(ctx context.Context, key string, at time.Time, r dispatch.Receipt) error {
 	return j.update(ctx, func(d *journalDoc) {
-		d.Keys[key] = journal1{T: at.UnixMilli(), Run: r.RunID}
+		e := journal1{T: at.UnixMilli(), Run: r.RunID}
+		if _, comment, ok := commentOf(key); ok {
+			e.H = j.state.record(j.id).said[comment]
+		}
+		d.Keys[key] = e
 		delete(d.Retry, key)
 	})
 }
@@ -491,5 +521,6 @@ func (s *State) lastCheck(ctx context.Context, item, ts string) ([]byte, error) 
 func lastCheckSigs(seen json.RawMessage) []string {
 	var sigs []string
 	_ = json.Unmarshal(members(seen)["lastCheckSigs"], &sigs) // another shape is no signature
+	sigs = slices.DeleteFunc(sigs, func(sig string) bool { return len(sig) != hex.EncodedLen(sha256.Size) })
 	return sigs[:min(len(sigs), maxSignatures)]
 }

@@ -47,7 +47,7 @@ func TestPropertiesOfTwoRepositoriesNeverShareAName(t *testing.T) {
 
 func TestANameWithAnEscapeReachesTheServerAsItIs(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		is := s.issue()
 		s.process()
@@ -77,9 +77,9 @@ func TestANameWithAnEscapeReachesTheServerAsItIs(t *testing.T) {
 	})
 }
 
-func TestACheckpointIsAStringWithItsNanoseconds(t *testing.T) {
+func TestACheckpointHasItsNanoseconds(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		is := s.issue()
 		_, state := s.process()
@@ -88,7 +88,7 @@ func TestACheckpointIsAStringWithItsNanoseconds(t *testing.T) {
 			t.Fatal(err)
 		}
 		raw, _ := s.w.Jira.Property(is.Key, s.props().LastCheck)
-		s.equal(`"1999-12-31T22:00:00.123456789Z"`, string(raw), "stored")
+		s.equal(flavoured(s, `"1999-12-31T22:00:00.123456789Z"`, `{"ts":"1999-12-31T22:00:00.123456789Z"}`), string(raw), "stored")
 	})
 }
 
@@ -131,7 +131,7 @@ func TestAForgedCheckpointIsAbsentAndOverwritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(s *stage) {
+			eachFlavour(t, func(s *stage) {
 				is := s.issue()
 				time.Sleep(time.Minute)
 				for _, p := range s.props().list() {
@@ -139,7 +139,7 @@ func TestAForgedCheckpointIsAbsentAndOverwritten(t *testing.T) {
 				}
 				s.equal([]string{"opened-10001"}, occurrenceKeys(s.cycle()), "events")
 				raw, _ := s.w.Jira.Property(is.Key, s.props().LastCheck)
-				s.equal(`"`+s.w.Jira.Updated(is.Key).UTC().Format(time.RFC3339Nano)+`"`, string(raw), "overwritten")
+				s.equal(s.checkpoint(s.w.Jira.Updated(is.Key)), string(raw), "overwritten")
 				time.Sleep(time.Minute)
 				d, _ := s.discover()
 				s.equal([]string{}, keysOf(d), "pending afterwards")
@@ -180,7 +180,14 @@ func anyJSON(depth int) *rapid.Generator[string] {
 
 func TestAnyJSONInThePropertiesIsSurvived(t *testing.T) {
 	t.Parallel()
-	s := newStage(t) // rapid cannot run in a bubble; nothing here waits
+	t.Run("Cloud", func(t *testing.T) { t.Parallel(); anyProperties(t) })
+	t.Run("Data Center", func(t *testing.T) { t.Parallel(); anyProperties(t, simtest.DataCenter()) })
+}
+
+// anyProperties stores any JSON whatever in all properties of an issue.
+func anyProperties(t *testing.T, opts ...simtest.Option) {
+	t.Helper()
+	s := newStage(t, opts...) // rapid cannot run in a bubble; nothing here waits
 	is := s.issue()
 	s.w.Jira.Comment(is.Key, simtest.Alice, "x")
 	rapid.Check(t, func(rt *rapid.T) {
@@ -223,7 +230,7 @@ func TestAnyJSONInThePropertiesIsSurvived(t *testing.T) {
 
 func TestTheLockReadAlsoServesTheLoadThatFollows(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		is := s.issue()
 		s.checked(is.Key, time.Now())
@@ -258,7 +265,7 @@ func TestTheLockReadAlsoServesTheLoadThatFollows(t *testing.T) {
 
 func TestAGoneLockAndAGoneIssueAreToldApart(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		is := s.issue()
 		_, state := s.process()
@@ -286,7 +293,7 @@ func TestAGoneLockAndAGoneIssueAreToldApart(t *testing.T) {
 
 func TestAWriteThatIsNotAllowedNamesTheRight(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		is := s.issue()
 		s.w.Jira.SetReadOnly(is.Key, true)
@@ -310,7 +317,7 @@ func TestAWriteThatIsNotAllowedNamesTheRight(t *testing.T) {
 
 func TestTheLockIsWrittenOnceAndTheRestUntilItStands(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		is := s.issue()
 		ref := poll.Ref{ID: is.ID}
@@ -336,7 +343,7 @@ func TestTheLockIsWrittenOnceAndTheRestUntilItStands(t *testing.T) {
 
 func TestAJournalRemembersWhatWasCommittedAndWhatIsToBeRepeated(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		is := s.issue()
 		ref := poll.Ref{ID: is.ID, Key: is.Key}
@@ -384,7 +391,7 @@ func TestAJournalRemembersWhatWasCommittedAndWhatIsToBeRepeated(t *testing.T) {
 
 func TestAnIssueWithARetryIsPendingThoughItsCheckpointIsPastIt(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		key := s.issue().Key
 		s.settle(key)
 		s.set(key, s.props().Seen, map[string]any{"v": 1, "keys": map[string]any{}, "retry": map[string]any{"a:opened-10001": time.Now().UnixMilli()}})
@@ -401,7 +408,7 @@ func TestSingleEntriesOfAJournalThatMakeNoSenseAreDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := journalDoc{V: 1, Keys: map[string]journal1{"a": {1, 2}, "e": {}}, Retry: map[string]int64{"f": 5}}
+	want := journalDoc{V: 1, Keys: map[string]journal1{"a": {T: 1, Run: 2}, "e": {}}, Retry: map[string]int64{"f": 5}}
 	if diff := cmp.Diff(want, doc); diff != "" {
 		t.Error(diff)
 	}
@@ -485,15 +492,16 @@ func TestAJournalIsWrittenInTheSameBytesEveryTime(t *testing.T) {
 
 func TestAValueThatIsTooLongIsNotSent(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		is := s.issue()
 		_, state := s.process()
-		_, err := state.Put(t.Context(), is.ID, bytes.Repeat([]byte("1"), maxProperty+1))
+		value := func(n int) []byte { return []byte(`{"a":"` + strings.Repeat("1", n-len(`{"a":""}`)) + `"}`) }
+		_, err := state.Put(t.Context(), is.ID, value(maxProperty+1))
 		s.equal(dispatch.Permanent, dispatch.ClassOf(err), "class")
 		mentions(t, fmt.Sprint(err), "32769 bytes", "at most 32768")
 		s.equal(0, len(s.requests()), "requests")
-		if _, err := state.Put(t.Context(), is.ID, bytes.Repeat([]byte("1"), maxProperty)); err != nil {
+		if _, err := state.Put(t.Context(), is.ID, value(maxProperty)); err != nil {
 			t.Errorf("the longest one: %v", err)
 		}
 	})
@@ -501,7 +509,7 @@ func TestAValueThatIsTooLongIsNotSent(t *testing.T) {
 
 func TestACancelledContextStopsEveryCall(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(s *stage) {
+	eachFlavour(t, func(s *stage) {
 		t := s.t
 		is := s.issue()
 		in, state := s.process()

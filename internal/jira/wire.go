@@ -238,8 +238,24 @@ func decodeComment(raw json.RawMessage) (c comment, ok bool) {
 	}
 	c.Author, c.UpdateAuthor = decodeUser(m["author"]), decodeUser(m["updateAuthor"])
 	c.Body = m["body"]
-	c.Restricted = present(m["visibility"]) || string(m["jsdPublic"]) == "false"
+	c.Restricted = present(m["visibility"]) || string(m["jsdPublic"]) == "false" || internal(m["properties"])
 	return c, true
+}
+
+// internal reports whether a comment's properties, as Data Center lists them, say
+// that customers of a service desk may not see it.
+func internal(properties json.RawMessage) bool {
+	var list []struct {
+		Key   string          `json:"key"`
+		Value json.RawMessage `json:"value"`
+	}
+	_ = json.Unmarshal(properties, &list) // another shape tells nothing
+	for _, p := range list {
+		if p.Key == "sd.public.comment" && string(members(p.Value)["internal"]) != "false" {
+			return true
+		}
+	}
+	return false
 }
 
 // edited reports whether the comment was changed after it was written.
