@@ -86,9 +86,9 @@ func (c *cut) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // scene is two issues with a command each and one with chatter.
-func scene(t *testing.T) (*simtest.World, []sim.Issue, *poller) {
+func scene(t *testing.T, opts ...simtest.Option) (*simtest.World, []sim.Issue, *poller) {
 	t.Helper()
-	w := simtest.New(t)
+	w := simtest.New(t, opts...)
 	issues := createIssues(w, 3)
 	time.Sleep(time.Minute)
 	w.Jira.Comment(issues[0].Key, simtest.Alice, "/fs-triage one")
@@ -99,11 +99,11 @@ func scene(t *testing.T) (*simtest.World, []sim.Issue, *poller) {
 }
 
 // requestsOfACycle counts the requests of an undisturbed cycle of the scene.
-func requestsOfACycle(t *testing.T) int {
+func requestsOfACycle(t *testing.T, opts ...simtest.Option) int {
 	t.Helper()
 	n := 0
 	synctest.Test(t, func(t *testing.T) {
-		w, _, p := scene(t)
+		w, _, p := scene(t, opts...)
 		p.mustCycle()
 		n = len(w.Net.Log())
 	})
@@ -134,11 +134,11 @@ func untilQuiet(t *testing.T, w *simtest.World, issues []sim.Issue, p *poller) {
 	t.Errorf("after an hour and a half of cycles there is still something pending or locked")
 }
 
-// eachRequest runs f for every request of a cycle, hit before and after the
-// server has seen it.
-func eachRequest(t *testing.T, f func(t *testing.T, n int, after bool)) {
+// eachRequest runs f for every request of a cycle of the scene with the same
+// options, hit before and after the server has seen it.
+func eachRequest(t *testing.T, f func(t *testing.T, n int, after bool), opts ...simtest.Option) {
 	t.Helper()
-	total := requestsOfACycle(t)
+	total := requestsOfACycle(t, opts...)
 	for n := 1; n <= total; n++ {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("request %d after %t", n, after), func(t *testing.T) {
@@ -151,44 +151,50 @@ func eachRequest(t *testing.T, f func(t *testing.T, n int, after bool)) {
 
 func TestAPollerKilledAtAnyRequestLosesNothingAndDoublesAtMostOnce(t *testing.T) {
 	t.Parallel()
-	eachRequest(t, func(t *testing.T, n int, after bool) {
-		t.Helper()
-		w, issues, p := scene(t)
-		dying := *p
-		dying.transport = &cut{net: w.Net, left: n, after: after, dead: true}
-		dying.cycle()
-		untilQuiet(t, w, issues, p)
-		counts := runsPerKey(w)
-		if len(counts) != 2 {
-			t.Errorf("%d commands were dispatched, want 2: %v", len(counts), counts)
+	eachRequest(t, func(t *testing.T, n int, after bool) { t.Helper(); killed(t, n, after) })
+}
+
+// killed lets a poller die at its n-th request and others go on.
+func killed(t *testing.T, n int, after bool, opts ...simtest.Option) {
+	t.Helper()
+	w, issues, p := scene(t, opts...)
+	dying := *p
+	dying.transport = &cut{net: w.Net, left: n, after: after, dead: true}
+	dying.cycle()
+	untilQuiet(t, w, issues, p)
+	counts := runsPerKey(w)
+	if len(counts) != 2 {
+		t.Errorf("%d commands were dispatched, want 2: %v", len(counts), counts)
+	}
+	for key, n := range counts {
+		if n > 2 {
+			t.Errorf("%s was dispatched %d times", key, n)
 		}
-		for key, n := range counts {
-			if n > 2 {
-				t.Errorf("%s was dispatched %d times", key, n)
-			}
-		}
-	})
+	}
 }
 
 func TestALostAnswerToAnyRequestNeitherLosesNorDoublesAnything(t *testing.T) {
 	t.Parallel()
-	eachRequest(t, func(t *testing.T, n int, after bool) {
-		t.Helper()
-		w, issues, p := scene(t)
-		unlucky := *p
-		unlucky.transport = &cut{net: w.Net, left: n, after: after}
-		unlucky.cycle()
-		untilQuiet(t, w, issues, p)
-		counts := runsPerKey(w)
-		if len(counts) != 2 {
-			t.Errorf("%d commands were dispatched, want 2: %v", len(counts), counts)
+	eachRequest(t, func(t *testing.T, n int, after bool) { t.Helper(); unlucky(t, n, after) })
+}
+
+// unlucky lets a poller lose its n-th request or the answer to it.
+func unlucky(t *testing.T, n int, after bool, opts ...simtest.Option) {
+	t.Helper()
+	w, issues, p := scene(t, opts...)
+	unlucky := *p
+	unlucky.transport = &cut{net: w.Net, left: n, after: after}
+	unlucky.cycle()
+	untilQuiet(t, w, issues, p)
+	counts := runsPerKey(w)
+	if len(counts) != 2 {
+		t.Errorf("%d commands were dispatched, want 2: %v", len(counts), counts)
+	}
+	for key, n := range counts {
+		if n != 1 {
+			t.Errorf("%s was dispatched %d times", key, n)
 		}
-		for key, n := range counts {
-			if n != 1 {
-				t.Errorf("%s was dispatched %d times", key, n)
-			}
-		}
-	})
+	}
 }
 
 func TestASignalAtAnyRequestEndsTheCycleWithinFiveSecondsAndLeavesNoLockWithoutARun(t *testing.T) {
@@ -264,9 +270,9 @@ func TestTwoPollersDispatchEveryCommandOnce(t *testing.T) {
 
 // twoPollers lets two pollers cycle side by side over twenty commands while
 // every request takes 30 to 400 ms.
-func twoPollers(t *testing.T, seed uint64) {
+func twoPollers(t *testing.T, seed uint64, opts ...simtest.Option) {
 	t.Helper()
-	w := simtest.New(t)
+	w := simtest.New(t, opts...)
 	if seed >= 5 {
 		w.Net.Check = nil // the first seeds were held against the descriptions
 	}

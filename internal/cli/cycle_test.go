@@ -53,14 +53,24 @@ type poller struct {
 	transport http.RoundTripper
 }
 
-// newPoller writes a .fullsend directory and points the product at w.
+// onDataCenter turns a configuration of the tests into one for Data Center.
+func onDataCenter(config string) string {
+	return strings.NewReplacer(`email: "${JIRA_USER_EMAIL}", `, "", "flavour: cloud", "flavour: datacenter").Replace(config)
+}
+
+// newPoller writes a .fullsend directory and points the product at w, of
+// whichever flavour it is.
 func newPoller(tb testing.TB, w *simtest.World, config string, seed uint64) *poller {
 	tb.Helper()
 	p := &poller{t: tb, w: w, dir: tb.TempDir()}
+	if w.DataCenter() {
+		config = onDataCenter(config)
+	}
 	p.write("config.yaml", config)
 	p.write("harness/triage.yaml", testHarness)
+	email, token := w.JiraCredentials()
 	p.env = map[string]string{
-		"JIRA_BASE_URL": simtest.JiraURL, "JIRA_USER_EMAIL": simtest.JiraEmail, "JIRA_TOKEN": simtest.JiraToken,
+		"JIRA_BASE_URL": w.JiraURL(), "JIRA_USER_EMAIL": email, "JIRA_TOKEN": token,
 		"GITHUB_TOKEN": simtest.GitHubToken, "GITHUB_REPOSITORY": simtest.Repo, "GITHUB_API_URL": simtest.GitHubURL,
 	}
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -190,9 +200,9 @@ func TestFiveOfFiftyChangedStaysWithinTheRequestBudget(t *testing.T) {
 
 // fiveOfFifty runs the cycle in which five of fifty issues have a command, by a
 // developer each, and returns its requests and its duration in virtual time.
-func fiveOfFifty(tb testing.TB, latency time.Duration) (jira, github int, took time.Duration) {
+func fiveOfFifty(tb testing.TB, latency time.Duration, opts ...simtest.Option) (jira, github int, took time.Duration) {
 	tb.Helper()
-	w := simtest.New(tb)
+	w := simtest.New(tb, opts...)
 	issues := createIssues(w, 50)
 	p := newPoller(tb, w, testConfig("m: 50, n: 5"), 2)
 	settle(tb, p)
@@ -207,7 +217,7 @@ func fiveOfFifty(tb testing.TB, latency time.Duration) (jira, github int, took t
 	if o.result.Dispatched != 5 || len(w.GitHub.Runs()) != 5 {
 		tb.Fatalf("%d dispatched, %d runs, want 5\n%s", o.result.Dispatched, len(w.GitHub.Runs()), o.stderr)
 	}
-	return w.Net.Count(simtest.JiraHost), w.Net.Count(simtest.GitHubHost), time.Since(start)
+	return w.Net.Count(w.JiraHost()), w.Net.Count(simtest.GitHubHost), time.Since(start)
 }
 
 func TestOrdinaryChatterIsCheckpointedWithoutLocks(t *testing.T) {
