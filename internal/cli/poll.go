@@ -131,10 +131,8 @@ func (a *app) cycles(ctx context.Context, drivers []*driver, baseline bool) ([]*
 		} else {
 			reports[i] = started[i].Finish(ctx)
 		}
-		used := d.usage()
 		reports[i].Driver = d.conf.Name
-		reports[i].Requests = int64(used.requests - d.before.requests)
-		reports[i].RateLimitWaits = int64(used.waits - d.before.waits)
+		d.usage().since(d.before, reports[i])
 	})
 	return reports, nil
 }

@@ -42,12 +42,37 @@ type driver struct {
 	before usage
 }
 
-// usage is what a driver's transports have done so far.
-type usage struct{ requests, waits int }
+// usage is what a driver's transports have done so far; limits are the waits by
+// the limit that was waited for.
+type usage struct {
+	requests, waits int
+	limits          map[string]int
+}
 
 func (d *driver) usage() usage {
-	j, g := d.client.Stats(), d.output.Stats()
-	return usage{requests: j.Requests + g.Requests, waits: j.RateLimitWaits + g.RateLimitWaits}
+	u := usage{limits: map[string]int{}}
+	for _, s := range []httpx.Stats{d.client.Stats(), d.output.Stats()} {
+		u.requests += s.Requests
+		u.waits += s.RateLimitWaits
+		for _, reason := range s.Reasons() {
+			u.limits[reason] += s.Waits[reason].Count
+		}
+	}
+	return u
+}
+
+// since writes into rep what was used since an earlier look.
+func (u usage) since(before usage, rep *poll.Report) {
+	rep.Requests = int64(u.requests - before.requests)
+	rep.RateLimitWaits = int64(u.waits - before.waits)
+	for reason, n := range u.limits {
+		if n -= before.limits[reason]; n > 0 {
+			if rep.RateLimits == nil {
+				rep.RateLimits = map[string]int64{}
+			}
+			rep.RateLimits[reason] = int64(n)
+		}
+	}
 }
 
 // wire makes the drivers of a configuration.
@@ -82,6 +107,8 @@ func (a *app) wire(l *loaded) ([]*driver, problems) {
 			bad(conf.Line, "driver %s has no complete connection; set base_url and token, or JIRA_BASE_URL, JIRA_USER_EMAIL and JIRA_TOKEN", conf.Name)
 		case conf.Connection.Email == "" && isCloud(conf):
 			bad(conf.Line, "driver %s has a token but no email: on Jira Cloud an API token belongs to an account; set email (JIRA_USER_EMAIL). Only Data Center takes a token alone", conf.Name)
+		case conf.RefuseUnsigned && a.Getenv(secretName) == "":
+			bad(conf.Line, "driver %s: state.accept_unsigned is false, but %s is not set: nothing could be signed or trusted; pass the secret to this step, or leave accept_unsigned out", conf.Name, secretName)
 		case len(ps) == 0:
 			d, err := a.driver(l, conf, repo, token)
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fullsend/poll-action/internal/dispatch"
+	"github.com/fullsend/poll-action/internal/httpx"
 	"github.com/fullsend/poll-action/internal/lease"
 	"github.com/fullsend/poll-action/internal/poll"
 )
@@ -272,8 +273,9 @@ func (s *scan) query(ctx context.Context, jql string) error {
 	}
 	repeated := newTokens(pages)
 	total, back := 0, 0
+	most := searchPage
 	for at := ""; ; {
-		size := searchPage
+		size := most
 		if s.limit >= 0 {
 			size = min(size, s.limit-len(s.seen))
 		}
@@ -282,6 +284,10 @@ func (s *scan) query(ctx context.Context, jql string) error {
 			return nil
 		}
 		page, err := s.in.client.search(ctx, query, at, size, searchFields(), s.in.state.props.list())
+		if errors.Is(err, httpx.ErrTooLarge) && size > 1 {
+			most = size / 2 // issues with full properties in long scripts
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 )
@@ -71,7 +72,9 @@ type Report struct {
 	Seeded         int    `json:"items_seeded,omitempty"`
 	Requests       int64  `json:"requests"`
 	RateLimitWaits int64  `json:"rate_limit_waits"`
-	DurationMS     int64  `json:"duration_ms"`
+	// RateLimits counts the waits by the limit that was waited for.
+	RateLimits map[string]int64 `json:"rate_limits,omitempty"`
+	DurationMS int64            `json:"duration_ms"`
 	// Items has a row for every item that was looked at, by key.
 	Items []Row `json:"items"`
 	// Errors are failures that are not one item's; Notes are warnings.
@@ -89,6 +92,10 @@ func (r *Report) OK() bool {
 // LogValue makes the report one structured record with the counters of the
 // contract; items and texts are left to the summary.
 func (r *Report) LogValue() slog.Value {
+	limits := make([]any, 0, len(r.RateLimits))
+	for _, reason := range slices.Sorted(maps.Keys(r.RateLimits)) {
+		limits = append(limits, slog.Int64(reason, r.RateLimits[reason]))
+	}
 	return slog.GroupValue(
 		slog.String("driver", r.Driver),
 		slog.String("cycle_id", r.CycleID),
@@ -106,6 +113,7 @@ func (r *Report) LogValue() slog.Value {
 		slog.Int("dispatches_refused", r.Refused),
 		slog.Int64("requests", r.Requests),
 		slog.Int64("rate_limit_waits", r.RateLimitWaits),
+		slog.Group("rate_limits", limits...),
 		slog.Int64("duration_ms", r.DurationMS),
 	)
 }
