@@ -139,7 +139,7 @@ func untilQuiet(t *testing.T, w *simtest.World, issues []sim.Issue, p *poller) {
 func eachRequest(t *testing.T, f func(t *testing.T, n int, after bool), opts ...simtest.Option) {
 	t.Helper()
 	total := requestsOfACycle(t, opts...)
-	for n := 1; n <= total; n++ {
+	for n := 1; n <= total; n += sized(1, 3) {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("request %d after %t", n, after), func(t *testing.T) {
 				t.Parallel()
@@ -260,7 +260,7 @@ func (c *tap) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestTwoPollersDispatchEveryCommandOnce(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(50) {
+	for seed := range uint64(sized(50, 8)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { twoPollers(t, seed) })

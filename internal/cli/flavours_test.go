@@ -85,7 +85,7 @@ func TestFiveOfFiftyChangedOnDataCenterStaysWithinTheRequestBudget(t *testing.T)
 
 func TestTwoPollersOnDataCenterDispatchEveryCommandOnce(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(10) {
+	for seed := range uint64(sized(10, 2)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { twoPollers(t, seed, simtest.DataCenter()) })
