@@ -27,15 +27,24 @@ func (in *Input) Probe(ctx context.Context) []dispatch.Check {
 		return p.checks
 	}
 	p.clock()
-	candidate := p.queries(ctx)
-	if candidate == nil {
+	found := p.queries(ctx)
+	if len(found) == 0 {
 		p.add("candidates", dispatch.Doubtful, "no query finds an issue: rights and properties could not be tried", "check the queries")
 		return p.checks
 	}
-	p.rights(ctx, candidate.Project)
-	p.roundTrip(ctx, candidate, in.o.LockBound)
+	seen := map[string]bool{}
+	for _, row := range found {
+		if len(seen) < maxProbed && !seen[row.Project] {
+			seen[row.Project] = true
+			p.rights(ctx, row.Project)
+		}
+	}
+	p.roundTrip(ctx, &found[0], in.o.LockBound)
 	return p.checks
 }
+
+// maxProbed is how many projects the doctor asks about.
+const maxProbed = 20
 
 type probe struct {
 	in     *Input
@@ -97,9 +106,9 @@ func (p *probe) clock() {
 	}
 }
 
-// queries asks Jira about every query and returns the first issue found.
-func (p *probe) queries(ctx context.Context) *issueRow {
-	var candidate *issueRow
+// queries asks Jira about every query and returns a page of what each finds.
+func (p *probe) queries(ctx context.Context) []issueRow {
+	var rows []issueRow
 	jqls := p.in.o.Queries
 	if len(jqls) == 0 {
 		jqls = []string{""}
@@ -117,27 +126,29 @@ func (p *probe) queries(ctx context.Context) *issueRow {
 			continue
 		}
 		p.add(name, dispatch.Good, fmt.Sprintf("%s: about %d issues updated within scan_window", quoted(jql), n), "")
-		if candidate == nil {
-			candidate = p.candidate(ctx, jql)
-		}
+		rows = append(rows, p.candidates(ctx, jql)...)
 	}
-	return candidate
+	return rows
 }
 
-func (p *probe) candidate(ctx context.Context, jql string) *issueRow {
+// candidates returns a page of what a query finds; what cannot be read is left
+// out.
+func (p *probe) candidates(ctx context.Context, jql string) []issueRow {
 	query, _, err := searchQuery(jql, time.Time{})
 	if err != nil || jql == "" {
 		query, _, _ = searchQuery(jql, p.in.client.ServerNow().Add(-p.in.o.ScanWindow))
 	}
-	page, err := p.in.client.search(ctx, query, "", 1, searchFields(), nil)
-	if err != nil || len(page.issues) == 0 {
-		return nil
-	}
-	row, err := decodeRow(page.issues[0])
+	page, err := p.in.client.search(ctx, query, "", searchPage, searchFields(), nil)
 	if err != nil {
 		return nil
 	}
-	return &row
+	rows := make([]issueRow, 0, len(page.issues))
+	for _, raw := range page.issues {
+		if row, err := decodeRow(raw); err == nil {
+			rows = append(rows, row)
+		}
+	}
+	return rows
 }
 
 // rights asks for the account's permissions in a project, and for more of them
@@ -176,7 +187,7 @@ func (p *probe) rights(ctx context.Context, project string) {
 		p.add("permissions in "+project, dispatch.Good, strings.Join(needed, ", "), "")
 	}
 	if !asks {
-		p.add("authorization", dispatch.Good, fmt.Sprintf("allow-list of %d accounts", len(auth.Allow)), "")
+		p.add("authorization in "+project, dispatch.Good, fmt.Sprintf("allow-list of %d accounts", len(auth.Allow)), "")
 		return
 	}
 	self, err := c.Self(ctx)
@@ -185,10 +196,10 @@ func (p *probe) rights(ctx context.Context, project string) {
 		_, err = (&roles{client: c, auth: plain}).resolve(ctx, project, self)
 	}
 	if err != nil {
-		p.fail("authorization", err, "")
+		p.fail("authorization in "+project, err, "")
 		return
 	}
-	p.add("authorization", dispatch.Good, "roles can be looked up ("+string(cmp.Or(auth.Mode, ByProjectRoles))+")", "")
+	p.add("authorization in "+project, dispatch.Good, "roles can be looked up ("+string(cmp.Or(auth.Mode, ByProjectRoles))+")", "")
 }
 
 // putBackTime is how long putting a property back may take, also after an

@@ -78,7 +78,7 @@ func TestAHealthySiteGetsOneGoodLineForEachCheck(t *testing.T) {
 						t.Errorf("%s: %+v", name, c)
 					}
 				}
-				for _, name := range []string{"credentials", "flavour", "clock", "query 1", "permissions in PROJ", "authorization", "properties of " + key} {
+				for _, name := range []string{"credentials", "flavour", "clock", "query 1", "permissions in PROJ", "authorization in PROJ", "properties of " + key} {
 					if _, ok := checks[name]; !ok {
 						t.Errorf("there is no check %q", name)
 					}
@@ -237,11 +237,11 @@ func TestMissingPermissionsAreNamedByMode(t *testing.T) {
 				s.o.Authorization = Authorization{Mode: mode, Allow: []string{simtest.Alice}}
 				checks := s.probed()
 				s.equal(want, checks["permissions in PROJ"].Health, "permissions")
-				s.equal(want, checks["authorization"].Health, "authorization")
+				s.equal(want, checks["authorization in PROJ"].Health, "authorization")
 				if want == dispatch.Bad {
 					mentions(t, checks["permissions in PROJ"].Detail, "ADMINISTER_PROJECTS")
 					mentions(t, checks["permissions in PROJ"].Cure, "authorization: allow")
-					mentions(t, checks["authorization"].Cure, "Administer Projects", "authorization: allow")
+					mentions(t, checks["authorization in PROJ"].Cure, "Administer Projects", "authorization: allow")
 				}
 			})
 		})
@@ -362,6 +362,20 @@ func TestGitHubUsersAndListsAreNoReasonToAskJiraLess(t *testing.T) {
 			GitHubRole: func(context.Context, string) (event.Role, error) { return "", errors.New("asked in vain") },
 		}
 		s.w.Jira.Set(func(j *sim.JiraSwitches) { j.RolesForbidden = true })
-		s.equal(dispatch.Bad, s.probed()["authorization"].Health, "the others' roles cannot be read")
+		s.equal(dispatch.Bad, s.probed()["authorization in PROJ"].Health, "the others' roles cannot be read")
+	})
+}
+
+func TestTheRightsAreAskedForInEveryProjectThatTheQueriesFind(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(s *stage) {
+		s.issue()
+		s.w.Jira.AddProject("OTHER")
+		s.w.Jira.CreateIssue(sim.IssueSpec{Project: "OTHER", Summary: "s", Reporter: simtest.Alice})
+		s.o.Queries = []string{"project = PROJ", "project = OTHER"}
+		checks := s.probed()
+		for _, name := range []string{"permissions in PROJ", "permissions in OTHER", "authorization in PROJ", "authorization in OTHER"} {
+			s.equal(dispatch.Good, checks[name].Health, name)
+		}
 	})
 }
