@@ -138,8 +138,8 @@ func (s *stage) seed(w io.Writer) {
 	say(w, "  Guest (no role in the project) comments on %s: /fs-triage please", forbidden.Key)
 }
 
-// runAgents plays the runs that were dispatched: each works and gives its lock
-// back, as the lock steps of the agent workflow do.
+// runAgents plays the runs that were dispatched: each works and its lock is
+// given back, which in this version no step of the agent workflow does yet.
 func (s *stage) runAgents(w io.Writer) {
 	for _, r := range s.github.Runs() {
 		s.github.Complete(r.ID, "success")

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// jiraPace and jiraBurst pace requests to Jira: half of what the documented
-	// burst limit of writes (50 per second and endpoint) allows in all.
+	// jiraPace and jiraBurst pace all requests to Jira together to what its burst
+	// limit allows for the writes of a single endpoint in a second.
 	jiraPace, jiraBurst = 50, 50
 	// cleanUp is how long a lock may take to be taken back or released after an
 	// interruption; a runner kills the step some seconds after its signal.
