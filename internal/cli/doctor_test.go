@@ -102,7 +102,7 @@ func TestAHealthyInstallationGetsOneGoodLineForEachCheck(t *testing.T) {
 		}
 		for _, name := range []string{
 			"configuration", "harnesses", "jira-poll: credentials", "jira-poll: flavour", "jira-poll: clock", "jira-poll: query 1", "jira-poll: permissions in PROJ",
-			"jira-poll: authorization", "jira-poll: properties of PROJ-1",
+			"jira-poll: authorization in PROJ", "jira-poll: properties of PROJ-1",
 			"github: workflow", "github: inputs", "github: run-name", "github: lock-refresh", "github: state", "github: permission actions: write",
 		} {
 			e.check(t, name)
