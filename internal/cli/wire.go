@@ -197,7 +197,7 @@ func (a *app) driver(l *loaded, conf config.InputDriver, repo, token string) (*d
 	cycle := poll.New(poll.Options{
 		Driver: jira.DriverType, Property: props.Lock, Input: input, Checkpoints: state,
 		Locker: lease.New(lease.Options{
-			Register: state, Driver: jira.DriverType, StaleThreshold: conf.Lock.StaleThreshold,
+			Register: state, Driver: jira.DriverType, Rules: rules(conf.Lock),
 			Guard: conf.Lock.Guard, JitterMin: conf.Lock.JitterMin, JitterMax: conf.Lock.JitterMax,
 			CleanUp: cleanUp, Now: a.Now, ServerNow: client.ServerNow, Rand: a.Rand, NewID: uuid.NewString,
 			Note: func(item, what string) { a.log.Warn("lock", "issue_id", item, "note", what) },
@@ -206,6 +206,11 @@ func (a *app) driver(l *loaded, conf config.InputDriver, repo, token string) (*d
 		N: conf.Lock.N, Grace: cleanUp, Now: a.Now, IntN: a.intN, NewID: uuid.NewString,
 	})
 	return &driver{conf: conf, input: input, client: client, out: out, output: transport, cycle: cycle}, nil
+}
+
+// rules translates how long locks keep others out.
+func rules(c config.Lock) lease.Rules {
+	return lease.Rules{StaleThreshold: c.StaleThreshold, PendingTTL: c.PendingTTL, MaxHold: c.MaxHold}
 }
 
 // dispatcher makes the gha-dispatch output with a transport of its own.

@@ -168,6 +168,11 @@ type Lock struct {
 	M, N int
 	// StaleThreshold is the age at which a lock is taken to be abandoned.
 	StaleThreshold time.Duration
+	// PendingTTL is the same for a lock whose run has not refreshed it yet;
+	// StaleThreshold where nothing else is given.
+	PendingTTL time.Duration
+	// MaxHold is how long a stale lock is kept while its run is still at work.
+	MaxHold time.Duration
 	// RefreshInterval is how often a run renews its lock.
 	RefreshInterval time.Duration
 	// Guard plus a random time between JitterMin and JitterMax is the wait
@@ -190,7 +195,10 @@ func Defaults() InputDriver {
 			// A run refreshes every 5 minutes, so that two refreshes in a row
 			// may fail before anybody calls its lock abandoned.
 			StaleThreshold:  900 * time.Second,
+			PendingTTL:      900 * time.Second,
 			RefreshInterval: 300 * time.Second,
+			// As long as a job on GitHub's own runners may take.
+			MaxHold: 6 * time.Hour,
 			// Guard and shortest jitter together are the bound that a poller's
 			// read and write must stay under (1.5 s), so all pollers of a
 			// repository must share them; the jitter range is ADR 63's.

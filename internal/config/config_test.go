@@ -63,7 +63,7 @@ func TestTheContractsExample(t *testing.T) {
 				Type: "jira-poll", Name: "jira-poll", Line: 7,
 				Connection:         Connection{BaseURL: "https://acme.atlassian.net", Email: "bot@acme.example", Token: secret},
 				Queries:            []Query{{JQL: "project = PROJ", Line: 13}},
-				Lock:               Lock{M: 50, N: 5, StaleThreshold: 900 * time.Second, RefreshInterval: 300 * time.Second, Guard: time.Second, JitterMin: 500 * time.Millisecond, JitterMax: 1500 * time.Millisecond},
+				Lock:               Lock{M: 50, N: 5, StaleThreshold: 900 * time.Second, PendingTTL: 900 * time.Second, MaxHold: 6 * time.Hour, RefreshInterval: 300 * time.Second, Guard: time.Second, JitterMin: 500 * time.Millisecond, JitterMax: 1500 * time.Millisecond},
 				Flavour:            "auto",
 				ScanWindow:         168 * time.Hour,
 				FirstPollWindow:    24 * time.Hour,

@@ -103,7 +103,7 @@ func (r *reader) jira(n *node, at string, d *InputDriver) {
 		"project": "the GitLab drivers; Jira projects are chosen by queries", "mode": "the GitLab drivers",
 		"routable_labels": "the GitLab drivers", "base_url": "connection", "email": "connection", "token": "connection",
 		"m": "lock", "n": "lock", "stale_threshold": "lock", "refresh_interval": "lock", "guard": "lock",
-		"jitter_min": "lock", "jitter_max": "lock",
+		"jitter_min": "lock", "jitter_max": "lock", "pending_ttl": "lock", "max_hold": "lock",
 	}
 	const year = 366 * 24 * time.Hour
 	var conn *node
@@ -226,7 +226,7 @@ func (r *reader) lock(n *node, at string, l *Lock) {
 	const most = time.Minute
 	before := len(r.problems)
 	lines := map[string]int{}
-	for _, f := range r.strict(n, at, nil, "m", "n", "stale_threshold", "refresh_interval", "guard", "jitter_min", "jitter_max") {
+	for _, f := range r.strict(n, at, nil, "m", "n", "stale_threshold", "refresh_interval", "pending_ttl", "max_hold", "guard", "jitter_min", "jitter_max") {
 		lines[f.key] = f.line
 		switch f.key {
 		case "m":
@@ -237,6 +237,11 @@ func (r *reader) lock(n *node, at string, l *Lock) {
 			r.duration(f, 10*time.Second, 7*24*time.Hour, &l.StaleThreshold)
 		case "refresh_interval":
 			r.duration(f, time.Second, 7*24*time.Hour, &l.RefreshInterval)
+		case "pending_ttl":
+			// A poller needs some of it for itself, see lease.Lease.Until.
+			r.duration(f, time.Minute, 7*24*time.Hour, &l.PendingTTL)
+		case "max_hold":
+			r.duration(f, time.Minute, 35*24*time.Hour, &l.MaxHold)
 		case "guard":
 			r.duration(f, time.Millisecond, most, &l.Guard)
 		case "jitter_min":
@@ -247,6 +252,9 @@ func (r *reader) lock(n *node, at string, l *Lock) {
 	}
 	if len(r.problems) > before {
 		return // a pair with a bad half says nothing
+	}
+	if lines["pending_ttl"] == 0 {
+		l.PendingTTL = l.StaleThreshold
 	}
 	pair := func(key, other string) (line int, path string) {
 		if lines[key] == 0 {
@@ -274,6 +282,13 @@ func (r *reader) lock(n *node, at string, l *Lock) {
 		r.add(line, p, fmt.Sprintf("refresh_interval is %v%s, more than half of stale_threshold, %v%s: one lost refresh would lose the lock",
 			l.RefreshInterval, given("refresh_interval"), l.StaleThreshold, given("stale_threshold")),
 			fmt.Sprintf("set refresh_interval to at most %v", l.StaleThreshold/2))
+	}
+	for _, key := range []string{"stale_threshold", "pending_ttl"} {
+		ttl := map[string]time.Duration{"stale_threshold": l.StaleThreshold, "pending_ttl": l.PendingTTL}[key]
+		if lines["max_hold"] > 0 && l.MaxHold < ttl {
+			r.add(lines["max_hold"], at+".max_hold", fmt.Sprintf("max_hold is %v and shorter than %s, %v%s: a lock would go before it is stale", l.MaxHold, key, ttl, given(key)),
+				fmt.Sprintf("set max_hold to at least %v", ttl))
+		}
 	}
 }
 

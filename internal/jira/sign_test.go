@@ -352,7 +352,7 @@ func TestALockWhoseSignatureFailsIsTakenOver(t *testing.T) {
 		state := s.signed(false)
 		var notes []string
 		locker := lease.New(lease.Options{
-			Register: state, Driver: DriverType, StaleThreshold: 15 * time.Minute, Guard: time.Second, JitterMin: time.Second / 2, JitterMax: time.Second,
+			Register: state, Driver: DriverType, Rules: lease.Rules{StaleThreshold: 15 * time.Minute}, Guard: time.Second, JitterMin: time.Second / 2, JitterMax: time.Second,
 			CleanUp: time.Second, Now: time.Now, ServerNow: s.client.ServerNow, Rand: func() float64 { return 0 }, NewID: func() string { return "mine" },
 			Note: func(_, what string) { notes = append(notes, what) },
 		})

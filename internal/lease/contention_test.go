@@ -158,7 +158,7 @@ func newSchedule(seed uint64) *schedule {
 func (s *schedule) contend(t *testing.T, who string) {
 	t.Helper()
 	locker := lease.New(lease.Options{
-		Register: s.reg, Driver: who, StaleThreshold: s.stale, Guard: guard, JitterMin: jitterMin, JitterMax: jitterMax, CleanUp: cleanUp,
+		Register: s.reg, Driver: who, Rules: lease.Rules{StaleThreshold: s.stale}, Guard: guard, JitterMin: jitterMin, JitterMax: jitterMax, CleanUp: cleanUp,
 		Now: time.Now, ServerNow: time.Now, Rand: s.dice.float, NewID: ids(who),
 	})
 	for range 3 {
@@ -319,7 +319,7 @@ func TestPlainWriteThenVerifyLetsTwoWinAndTheRuleDoesNot(t *testing.T) {
 	}
 	if n := contest(t, func(ctx context.Context, reg lease.Register, who string) bool {
 		l, err := lease.New(lease.Options{
-			Register: reg, StaleThreshold: stale, Guard: guard, JitterMin: jitterMin, JitterMax: jitterMax, CleanUp: cleanUp,
+			Register: reg, Rules: lease.Rules{StaleThreshold: stale}, Guard: guard, JitterMin: jitterMin, JitterMax: jitterMax, CleanUp: cleanUp,
 			Now: time.Now, ServerNow: time.Now, Rand: func() float64 { return 0 }, NewID: ids(who),
 		}).Acquire(ctx, item)
 		return err == nil && l.Verify(ctx) == nil

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Keeper is the runner's side of a lock: it verifies and refreshes a lock whose
-// id was handed over by a dispatch. It never takes a lock.
+// Keeper is the runner's side of a lock: it verifies, refreshes and releases a
+// lock whose id was handed over by a dispatch. It never takes a lock, and a lock
+// that was deleted never comes back by it.
 type Keeper struct {
 	Register Register
 	// ServerNow is the store's clock.
@@ -17,6 +18,13 @@ type Keeper struct {
 
 // ErrMissing says that the lock is gone.
 var ErrMissing = errors.New("the lock is gone")
+
+// ErrUnsettled says that others wrote the lock again and again while a run wrote
+// its part; it is still the run's, and the next try may be luckier.
+var ErrUnsettled = errors.New("others keep writing the lock")
+
+// tries bounds how often a run writes what somebody wrote over.
+const tries = 4
 
 // Verify reads the lock of item and returns it when its id is id. The error
 // matches [ErrMissing] when there is none, and is a [*HeldError] (which also
@@ -39,29 +47,97 @@ func (k *Keeper) Verify(ctx context.Context, item, id string) (Lock, error) {
 	return held, nil
 }
 
-// Refresh verifies the lock, sets its phase to running, its time to now and
-// puts run among its runs, then confirms by a second read: a poller that hands
-// the lock over at the same moment may have written over it. Errors as for
-// [Keeper.Verify].
+// Refresh verifies the lock, sets its phase to running, its time to now and puts
+// run among its runs, then confirms by a second read: a poller that hands the
+// lock over, or another run under the same lock, may write at the same moment.
+// Errors as for [Keeper.Verify], and [ErrUnsettled]. The lock returned is the one
+// that was read last; its TS is when the refresh was asked for, at the latest.
 func (k *Keeper) Refresh(ctx context.Context, item, id string, run Run) (Lock, error) {
 	held, err := k.Verify(ctx, item, id)
-	for range 2 {
+	known := held.Runs
+	for range tries {
 		if err != nil {
 			return held, err
 		}
-		next := held.WithRun(run)
-		next.Phase, next.TS = Running, k.ServerNow()
-		value, eerr := next.Encode()
-		if eerr != nil {
-			return held, eerr
+		known = merged(known, held.Runs)
+		next := held
+		for _, r := range known { // whoever wrote over another's run gives it back
+			next = next.WithRun(r)
 		}
-		if _, err := k.Register.Put(ctx, item, value); err != nil {
+		next = next.WithRun(run)
+		next.Phase, next.TS = Running, k.ServerNow()
+		if err := k.put(ctx, item, next); err != nil {
 			return held, err
 		}
 		held, err = k.Verify(ctx, item, id)
-		if err == nil && held.Phase == Running {
+		if err == nil && held.Phase == Running && !held.TS.Before(next.TS) && (run.ID <= 0 || held.Names(run.ID)) {
 			return held, nil
 		}
 	}
+	if err == nil {
+		err = ErrUnsettled
+	}
 	return held, err
+}
+
+// put writes the lock. One that was deleted since it was read must not come back:
+// what was written is taken away again, and the error matches [ErrMissing].
+func (k *Keeper) put(ctx context.Context, item string, next Lock) error {
+	value, err := next.Encode()
+	if err != nil {
+		return err
+	}
+	created, err := k.Register.Put(ctx, item, value)
+	if err != nil || !created {
+		return err
+	}
+	if held, err := k.Verify(ctx, item, next.ID); err == nil && held.ID == next.ID {
+		if err := k.Register.Delete(ctx, item); err != nil {
+			return fmt.Errorf("%w; it came back by a refresh that was under way and could not be removed: %w", ErrMissing, err)
+		}
+	}
+	return ErrMissing
+}
+
+// Released says how a release ended.
+type Released int
+
+// The ends of a release.
+const (
+	// NotHeld: the lock is gone or somebody else's; nothing was touched.
+	NotHeld Released = iota
+	// Left: the run is out of the lock, others still work under it.
+	Left
+	// Deleted: it was the last run; the lock is gone.
+	Deleted
+)
+
+// Release takes run out of the lock and deletes the lock with the last one. A
+// lock with another id is never touched. A run without an id is none of those
+// that the lock names, so it deletes the lock only when that names none.
+func (k *Keeper) Release(ctx context.Context, item, id string, run Run) (Released, error) {
+	for range tries {
+		held, err := k.Verify(ctx, item, id)
+		if errors.Is(err, ErrMissing) || errors.Is(err, ErrLost) {
+			return NotHeld, nil
+		}
+		if err != nil {
+			return NotHeld, err
+		}
+		next := held.without([]Run{run})
+		if len(next.Runs) == 0 {
+			return Deleted, k.Register.Delete(ctx, item)
+		}
+		if len(next.Runs) == len(held.Runs) {
+			return Left, nil // it is out already
+		}
+		err = k.put(ctx, item, next)
+		if errors.Is(err, ErrMissing) {
+			return NotHeld, nil
+		}
+		if err != nil {
+			return NotHeld, err
+		}
+	}
+	return Left, ErrUnsettled
 }

@@ -154,8 +154,12 @@ func (l Lock) Encode() ([]byte, error) {
 }
 
 // WithRun returns the lock with r among its runs; a run that is already there
-// is replaced, never doubled.
+// is replaced, never doubled. A run without an id cannot be told from others and
+// is left out.
 func (l Lock) WithRun(r Run) Lock {
+	if r.ID <= 0 {
+		return l
+	}
 	runs := make([]Run, 0, len(l.Runs)+1)
 	found := false
 	for _, have := range l.Runs {
@@ -173,6 +177,26 @@ func (l Lock) WithRun(r Run) Lock {
 	l.Runs = runs
 	l.RunID, l.RunURL = runs[0].ID, runs[0].URL
 	return l
+}
+
+// without returns the lock without the given runs.
+func (l Lock) without(gone []Run) Lock {
+	runs := make([]Run, 0, len(l.Runs))
+	for _, have := range l.Runs {
+		if !slices.ContainsFunc(gone, func(r Run) bool { return r.ID == have.ID }) {
+			runs = append(runs, have)
+		}
+	}
+	l.Runs, l.RunID, l.RunURL = runs, 0, ""
+	if len(runs) > 0 {
+		l.RunID, l.RunURL = runs[0].ID, runs[0].URL
+	}
+	return l
+}
+
+// Names reports whether the lock names the run.
+func (l Lock) Names(id int64) bool {
+	return slices.ContainsFunc(l.Runs, func(r Run) bool { return r.ID == id })
 }
 
 // Fresh reports whether the lock still keeps others out at now (the server's

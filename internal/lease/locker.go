@@ -1,9 +1,11 @@
 package lease
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -45,6 +47,12 @@ type HeldError struct {
 	Item   string
 	Holder Lock
 	Age    time.Duration
+	// Stale: by its age the lock would be free; Why says what keeps it.
+	Stale bool
+	Why   string
+	// Adopted are runs that a dead poller had started under the lock without
+	// having written so; they stand in the lock now.
+	Adopted []Run
 }
 
 // Error names item, holder and age.
@@ -53,7 +61,11 @@ func (e *HeldError) Error() string {
 	if e.Holder.RunID > 0 {
 		run = fmt.Sprintf(", run %d", e.Holder.RunID)
 	}
-	return fmt.Sprintf("item %s is locked by %q (%s%s) since %s", e.Item, e.Holder.ID, e.Holder.Phase, run, e.Age.Round(time.Second))
+	why := ""
+	if e.Stale && e.Why != "" {
+		why = "; the lock is stale and kept: " + e.Why
+	}
+	return fmt.Sprintf("item %s is locked by %q (%s%s) since %s%s", e.Item, e.Holder.ID, e.Holder.Phase, run, e.Age.Round(time.Second), why)
 }
 
 // Contended reports whether err means that somebody else is at the item, as
@@ -69,8 +81,10 @@ type Options struct {
 	Register Register
 	// Driver is written into every lock.
 	Driver string
-	// StaleThreshold is the age at which a lock no longer keeps others out.
-	StaleThreshold time.Duration
+	// Rules say for how long a lock keeps others out, Evidence (nil is allowed)
+	// what became of its runs.
+	Rules
+	Evidence Evidence
 	// Guard plus JitterMin is the bound W on read and write together; Guard
 	// plus a random time from JitterMin to JitterMax is the wait before verify.
 	Guard, JitterMin, JitterMax time.Duration
@@ -93,14 +107,17 @@ type Options struct {
 // no more than W passes, else the turn is given up; (b) after the write it
 // waits at least W, then verifies by a direct read; (c) the holder verifies
 // again right before output ([Lease.Verify]).
-type Locker struct{ o Options }
+type Locker struct {
+	o     Options
+	judge *Judge
+}
 
 // New makes a locker.
 func New(o Options) *Locker {
 	if o.Note == nil {
 		o.Note = func(string, string) {}
 	}
-	return &Locker{o: o}
+	return &Locker{o: o, judge: &Judge{Rules: o.Rules, Evidence: o.Evidence, ServerNow: o.ServerNow}}
 }
 
 // Attempt is the end of one acquisition: a lease or an error.
@@ -182,19 +199,47 @@ func (l *Locker) readAll(ctx context.Context, attempts []Attempt) map[string][]b
 // claim reads and, where nobody holds the item, writes a fresh lock; after is
 // for taking it back.
 func (l *Locker) claim(ctx, after context.Context, item string) (*Lease, error) {
-	bound := l.o.Guard + l.o.JitterMin
 	start := l.o.Now()
 	raw, err := l.o.Register.Get(ctx, item)
 	absent := errors.Is(err, ErrAbsent)
 	if err != nil && !absent {
 		return nil, err
 	}
+	var inherited []Run
 	if !absent {
-		if err := l.mayTakeOver(item, raw); err != nil {
+		if inherited, err = l.mayTakeOver(ctx, item, raw); err != nil {
 			return nil, err
 		}
+		if l.o.Evidence != nil { // asking took its time: the bound counts from a new read
+			start = l.o.Now()
+			again, err := l.o.Register.Get(ctx, item)
+			if err != nil && !errors.Is(err, ErrAbsent) {
+				return nil, err
+			}
+			if !same(raw, again) {
+				return nil, fmt.Errorf("%w: somebody else took it over", ErrLost)
+			}
+		}
 	}
-	lock := Lock{ID: l.o.NewID(), TS: l.o.ServerNow(), Phase: Pending, Driver: l.o.Driver}
+	return l.write(ctx, after, item, start, absent, inherited)
+}
+
+// same reports whether two reads of a lock found the same value.
+func same(a, b []byte) bool {
+	x, errx := Decode(a)
+	y, erry := Decode(b)
+	if errx != nil || erry != nil {
+		return bytes.Equal(a, b)
+	}
+	return x.ID == y.ID && x.TS.Equal(y.TS) && x.Phase == y.Phase
+}
+
+// write writes a fresh lock over what was read at start. It carries the runs of
+// the lock that it replaces: should this poller die too, the next one still knows
+// of them.
+func (l *Locker) write(ctx, after context.Context, item string, start time.Time, absent bool, inherited []Run) (*Lease, error) {
+	bound := l.o.Guard + l.o.JitterMin
+	lock := Lock{ID: l.o.NewID(), TS: l.o.ServerNow(), Phase: Pending, Driver: l.o.Driver, Runs: inherited}
 	value, err := lock.Encode()
 	if err != nil {
 		return nil, err
@@ -203,7 +248,7 @@ func (l *Locker) claim(ctx, after context.Context, item string) (*Lease, error) 
 	if left <= 0 {
 		return nil, ErrSlow
 	}
-	lease := &Lease{locker: l, item: item, lock: lock, asked: start}
+	lease := &Lease{locker: l, item: item, lock: lock, asked: start, inherited: inherited}
 	wctx, cancel := context.WithTimeout(ctx, left)
 	created, err := l.o.Register.Put(wctx, item, value)
 	cancel()
@@ -225,19 +270,65 @@ func (l *Locker) claim(ctx, after context.Context, item string) (*Lease, error) 
 	return lease, nil
 }
 
-// mayTakeOver returns a [*HeldError] when the stored value is a fresh lock.
-func (l *Locker) mayTakeOver(item string, raw []byte) error {
+// mayTakeOver returns a [*HeldError] when the stored lock keeps others out, else
+// the runs that were started under it.
+func (l *Locker) mayTakeOver(ctx context.Context, item string, raw []byte) ([]Run, error) {
 	held, err := Decode(raw)
 	if err != nil {
 		l.o.Note(item, "the stored lock cannot be understood, it is overwritten: "+err.Error())
-		return nil //nolint:nilerr // it counts as no lock
+		return nil, nil //nolint:nilerr // it counts as no lock
 	}
+	v := l.judge.Judge(ctx, []Lock{held})[0]
 	now := l.o.ServerNow()
-	if held.Fresh(now, l.o.StaleThreshold) {
-		return &HeldError{Item: item, Holder: held, Age: now.Sub(held.TS)}
+	if v.Held {
+		e := &HeldError{Item: item, Holder: held, Age: now.Sub(held.TS), Stale: !l.o.Fresh(held, now), Why: v.Why}
+		if v.Adopt {
+			if e.Adopted, err = l.adopt(ctx, item, held, v.Runs); err != nil {
+				return nil, err
+			}
+		}
+		return nil, e
 	}
-	l.o.Note(item, fmt.Sprintf("the stored lock %q is stale or dated ahead (%s, %s), it is taken over", held.ID, held.Phase, held.TS.UTC().Format(time.RFC3339)))
-	return nil
+	runs := v.Runs
+	if l.o.Evidence != nil && len(held.Runs) > 0 {
+		// A run that its poller did not live to write down is found by the lock's id
+		// only. When nobody answers, those that are named must do.
+		runs = merged(runs, l.o.Evidence.Search(ctx, held).Runs)
+	}
+	l.o.Note(item, fmt.Sprintf("the stored lock %q (%s, %s) is taken over: %s", held.ID, held.Phase, held.TS.UTC().Format(time.RFC3339), v.Why))
+	return runs, nil
+}
+
+// adopt writes runs into a lock whose poller died before it could. The run itself
+// may refresh the lock at the same moment; it confirms its own write.
+func (l *Locker) adopt(ctx context.Context, item string, held Lock, runs []Run) ([]Run, error) {
+	next := held
+	for _, r := range runs {
+		next = next.WithRun(r)
+	}
+	if len(next.Runs) == 0 {
+		return nil, nil
+	}
+	next.TS = l.o.ServerNow()
+	value, err := next.Encode()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := l.o.Register.Get(ctx, item)
+	if err != nil && !errors.Is(err, ErrAbsent) {
+		return nil, err
+	}
+	if again, err := Decode(raw); err != nil || again.ID != held.ID || again.Phase != held.Phase || !again.TS.Equal(held.TS) {
+		return nil, nil //nolint:nilerr // it lives, or went: nothing to adopt any more
+	}
+	created, err := l.o.Register.Put(ctx, item, value)
+	switch {
+	case err != nil:
+		return nil, err
+	case created: // deleted in between, by an operator: it must not come back
+		return nil, l.o.Register.Delete(ctx, item)
+	}
+	return next.Runs, nil
 }
 
 // takeBack removes what was written for lease if it is still there. A write
@@ -276,13 +367,30 @@ type Lease struct {
 	item   string
 	lock   Lock
 	asked  time.Time // when the lock was asked for
+	// inherited are the runs of the lock that this one replaced.
+	inherited []Run
+}
+
+// Inherited returns the runs that were started under the lock that this one
+// replaced. Their orders may be missing in the journal: whoever placed them may
+// have died before it wrote them down.
+func (l *Lease) Inherited() []Run { return slices.Clone(l.inherited) }
+
+// Settled says that the inherited runs are journalled, so that the lock need not
+// carry them any more.
+func (l *Lease) Settled(ctx context.Context) error {
+	if len(l.inherited) == 0 {
+		return nil
+	}
+	return l.Handover(ctx)
 }
 
 // Until is when, by the local clock, the holder should have finished: a quarter
-// of the threshold before the lock could be taken over, counted from before it
+// of the time to live before the lock could be taken over, counted from before it
 // was written.
 func (l *Lease) Until() time.Time {
-	return l.asked.Add(l.locker.o.StaleThreshold - l.locker.o.StaleThreshold/4)
+	ttl := l.locker.o.ttl(Pending)
+	return l.asked.Add(ttl - ttl/4)
 }
 
 // ID returns the lock's id.
@@ -314,8 +422,12 @@ func (l *Lease) Confirm(raw []byte) error {
 	if held.ID != l.lock.ID {
 		return fmt.Errorf("%w: %q holds it now", ErrLost, held.ID)
 	}
-	if !held.Fresh(l.locker.o.ServerNow(), l.locker.o.StaleThreshold) {
+	now := l.locker.o.ServerNow()
+	if !l.locker.o.Fresh(held, now) {
 		return fmt.Errorf("%w: it went stale", ErrLost)
+	}
+	if len(held.Runs) > 0 && now.Sub(held.TS) > quiet {
+		return fmt.Errorf("%w: it names runs and was last written %s ago, so that others may take it as soon as those have ended", ErrLost, now.Sub(held.TS).Round(time.Second))
 	}
 	return nil
 }
@@ -325,11 +437,11 @@ func (l *Lease) Confirm(raw []byte) error {
 // running stays running. It is tried three times.
 func (l *Lease) Handover(ctx context.Context, runs ...Run) error {
 	return retried(ctx, l.locker.o.Guard, func() error {
-		next := l.lock
+		next := l.lock.without(l.inherited)
 		held, err := l.read(ctx)
 		switch {
 		case err == nil && held.ID == l.lock.ID:
-			next = held
+			next = held.without(l.inherited)
 		case err != nil && !errors.Is(err, ErrAbsent) && !errors.Is(err, ErrMalformed):
 			return err
 		}

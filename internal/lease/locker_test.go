@@ -40,7 +40,7 @@ type bench struct {
 func newBench(script func(c leasetest.Call) leasetest.Fault) *bench {
 	b := &bench{Memory: &leasetest.Memory{Script: script, Now: time.Now}}
 	b.opts = lease.Options{
-		Register: b.Memory, Driver: "jira-poll", StaleThreshold: stale, Guard: guard, JitterMin: jitterMin, JitterMax: jitterMax, CleanUp: cleanUp,
+		Register: b.Memory, Driver: "jira-poll", Rules: lease.Rules{StaleThreshold: stale}, Guard: guard, JitterMin: jitterMin, JitterMax: jitterMax, CleanUp: cleanUp,
 		Now: time.Now, ServerNow: time.Now, Rand: func() float64 { return 0 }, NewID: ids("id"),
 		Note: func(item, what string) { b.notes = append(b.notes, item+": "+what) },
 	}

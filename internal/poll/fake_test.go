@@ -161,7 +161,7 @@ func (w *world) poller(tb testing.TB, name string) *poller {
 	p.opts = Options{
 		Driver: "jira-poll", Property: "fullsend.poll.acme.shop.lock", Input: p, Checkpoints: p, Output: p,
 		Locker: lease.New(lease.Options{
-			Register: p, Driver: "jira-poll", StaleThreshold: testStale, Guard: testGuard, JitterMin: 500 * time.Millisecond, JitterMax: 1500 * time.Millisecond,
+			Register: p, Driver: "jira-poll", Rules: lease.Rules{StaleThreshold: testStale}, Guard: testGuard, JitterMin: 500 * time.Millisecond, JitterMax: 1500 * time.Millisecond,
 			CleanUp: testGrace, Now: time.Now, ServerNow: time.Now, Rand: func() float64 { return 0.5 }, NewID: id,
 		}),
 		Core: dispatch.New(dispatch.Options{Validator: v, Matcher: commands{}}),
