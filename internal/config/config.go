@@ -29,7 +29,7 @@ const (
 	GitLabPipeline = "gitlab-pipeline"
 )
 
-// The values of flavour, mode and restricted_comments.
+// The values of flavour, mode, restricted_comments and lock.mode.
 const (
 	FlavourAuto       = "auto"
 	FlavourCloud      = "cloud"
@@ -40,6 +40,9 @@ const (
 
 	RestrictedSkip    = "skip"
 	RestrictedInclude = "include"
+
+	ModeVerify      = "verify"
+	ModeConditional = "conditional"
 )
 
 // Config is the content of a configuration file, validated and with every
@@ -163,6 +166,8 @@ type Query struct {
 
 // Lock tunes how pollers of one repository keep out of each other's way.
 type Lock struct {
+	// Mode is "verify" or "conditional".
+	Mode string
 	// M is how many issues with something pending a cycle looks at, N how many
 	// of them it locks.
 	M, N int
@@ -188,6 +193,8 @@ func Defaults() InputDriver {
 		Name:    JiraPoll,
 		Flavour: FlavourAuto,
 		Lock: Lock{
+			// It relies on nothing that Jira does not describe.
+			Mode: ModeVerify,
 			// Fifty candidates are one page of the search; five locks keep a
 			// cycle well inside a scheduled workflow's five minutes.
 			M: 50,

@@ -63,7 +63,7 @@ func TestTheContractsExample(t *testing.T) {
 				Type: "jira-poll", Name: "jira-poll", Line: 7,
 				Connection:         Connection{BaseURL: "https://acme.atlassian.net", Email: "bot@acme.example", Token: secret},
 				Queries:            []Query{{JQL: "project = PROJ", Line: 13}},
-				Lock:               Lock{M: 50, N: 5, StaleThreshold: 900 * time.Second, PendingTTL: 900 * time.Second, MaxHold: 6 * time.Hour, RefreshInterval: 300 * time.Second, Guard: time.Second, JitterMin: 500 * time.Millisecond, JitterMax: 1500 * time.Millisecond},
+				Lock:               Lock{Mode: ModeVerify, M: 50, N: 5, StaleThreshold: 900 * time.Second, PendingTTL: 900 * time.Second, MaxHold: 6 * time.Hour, RefreshInterval: 300 * time.Second, Guard: time.Second, JitterMin: 500 * time.Millisecond, JitterMax: 1500 * time.Millisecond},
 				Flavour:            "auto",
 				ScanWindow:         168 * time.Hour,
 				FirstPollWindow:    24 * time.Hour,
@@ -148,6 +148,8 @@ func TestWhatIsRefused(t *testing.T) {
 		{"m of a million", driver("lock: {m: 1000000}"), []string{"lock.m: 1000000 is not between"}},
 		{"m in words", driver("lock: {m: many}"), []string{"lock.m: this must be a whole number, not text"}},
 		{"m with a fraction", driver("lock: {m: 1.5}"), []string{"lock.m: this must be a whole number"}},
+		{"another lock mode", driver("lock: {mode: cas}"), []string{`line 9: poll.input_drivers[0].lock.mode: "cas" is not one of the choices; the choices are verify, conditional`}},
+		{"conditional locks on Data Center", driver("flavour: datacenter", "lock:", "  m: 50", "  mode: conditional"), []string{"line 12: poll.input_drivers[0].lock.mode: Jira Data Center has no conditional writes; write mode: verify, or leave it out"}},
 		{"a jitter upside down", driver("lock: {jitter_min: 2s, jitter_max: 1s}"), []string{"jitter_min is 2s and longer than jitter_max, 1s"}},
 		{"a jitter above the default maximum", driver("lock: {jitter_min: 2s}"), []string{"jitter_min is 2s and longer than jitter_max, 1.5s (the default)"}},
 		{"a refresh that is too seldom", driver("lock: {stale_threshold: 100s, refresh_interval: 51s}"), []string{"refresh_interval is 51s, more than half of stale_threshold, 1m40s"}},
@@ -495,5 +497,18 @@ func TestOverride(t *testing.T) {
 	d.Override("x", "", "z")
 	if diff := cmp.Diff(Connection{"x", "b", "z"}, d.Connection); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestLocksAreTakenByVerificationUnlessTheFileSaysOtherwise(t *testing.T) {
+	t.Parallel()
+	for lock, want := range map[string]string{"{m: 50}": ModeVerify, "{mode: verify}": ModeVerify, "{mode: conditional}": ModeConditional} {
+		cfg, problems := Parse([]byte(driver("lock: "+lock)), usual(), Options{})
+		if err := problems.Err(); err != nil {
+			t.Fatalf("%s: %v", lock, err)
+		}
+		if got := cfg.Poll.InputDrivers[0].Lock.Mode; got != want {
+			t.Errorf("%s: %q, want %q", lock, got, want)
+		}
 	}
 }

@@ -107,7 +107,7 @@ func (r *reader) jira(n *node, at string, d *InputDriver) {
 	}
 	const year = 366 * 24 * time.Hour
 	var conn *node
-	asked, mode := false, false
+	asked, mode, modeLine := false, false, 0
 	for _, f := range r.strict(n, at, elsewhere, keysOf(JiraPoll)...) {
 		if r.authorizing(f, d) {
 			mode = mode || f.key == "authorization"
@@ -126,7 +126,7 @@ func (r *reader) jira(n *node, at string, d *InputDriver) {
 			asked = true
 			d.Queries = r.queries(f)
 		case "lock":
-			r.lock(f.value, f.path, &d.Lock)
+			modeLine = r.lock(f.value, f.path, &d.Lock)
 		case "flavour":
 			r.choice(f, &d.Flavour, FlavourAuto, FlavourCloud, FlavourDataCenter)
 		case "scan_window":
@@ -145,6 +145,9 @@ func (r *reader) jira(n *node, at string, d *InputDriver) {
 	}
 	if !asked {
 		r.add(d.Line, at, "the driver has no queries", "write queries: with at least one JQL search, such as - project = PROJ")
+	}
+	if d.Lock.Mode == ModeConditional && d.Flavour == FlavourDataCenter {
+		r.add(modeLine, at+".lock.mode", "Jira Data Center has no conditional writes", "write mode: "+ModeVerify+", or leave it out")
 	}
 	r.authorize(at, d, mode)
 	r.jiraConnection(conn, at+".connection", d)
@@ -222,13 +225,16 @@ func (r *reader) queries(f field) []Query {
 	return out
 }
 
-func (r *reader) lock(n *node, at string, l *Lock) {
+// lock reads the lock's settings and returns the line of its mode, 0 for none.
+func (r *reader) lock(n *node, at string, l *Lock) int {
 	const most = time.Minute
 	before := len(r.problems)
 	lines := map[string]int{}
-	for _, f := range r.strict(n, at, nil, "m", "n", "stale_threshold", "refresh_interval", "pending_ttl", "max_hold", "guard", "jitter_min", "jitter_max") {
+	for _, f := range r.strict(n, at, nil, "mode", "m", "n", "stale_threshold", "refresh_interval", "pending_ttl", "max_hold", "guard", "jitter_min", "jitter_max") {
 		lines[f.key] = f.line
 		switch f.key {
+		case "mode":
+			r.choice(f, &l.Mode, ModeVerify, ModeConditional)
 		case "m":
 			r.integer(f, 1000, &l.M)
 		case "n":
@@ -251,7 +257,7 @@ func (r *reader) lock(n *node, at string, l *Lock) {
 		}
 	}
 	if len(r.problems) > before {
-		return // a pair with a bad half says nothing
+		return lines["mode"] // a pair with a bad half says nothing
 	}
 	if lines["pending_ttl"] == 0 {
 		l.PendingTTL = l.StaleThreshold
@@ -290,6 +296,7 @@ func (r *reader) lock(n *node, at string, l *Lock) {
 				fmt.Sprintf("set max_hold to at least %v", ttl))
 		}
 	}
+	return lines["mode"]
 }
 
 func (r *reader) gha(n *node, g *GHA) {
