@@ -80,21 +80,47 @@ func (k *Keeper) Refresh(ctx context.Context, item, id string, run Run) (Lock, e
 	return held, err
 }
 
+// lingering is how long a request is still waited for after the context was
+// cancelled, and how long the removal of what must not stay may take.
+const lingering = 10 * time.Second
+
 // put writes the lock. One that was deleted since it was read must not come back:
-// what was written is taken away again, and the error matches [ErrMissing].
+// what was written is taken away again, and the error matches [ErrMissing]. A
+// write that was cut off might land after the lock's release, so a cancelled ctx
+// does not cut it off, only ctx's deadline does.
 func (k *Keeper) put(ctx context.Context, item string, next Lock) error {
 	value, err := next.Encode()
 	if err != nil {
 		return err
 	}
-	created, err := k.Register.Put(ctx, item, value)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	after, done := afterwards(ctx, lingering)
+	defer done()
+	wctx, cancel := after, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		wctx, cancel = context.WithDeadline(after, deadline)
+	}
+	created, err := k.Register.Put(wctx, item, value)
+	cancel()
 	if err != nil || !created {
 		return err
 	}
-	if held, err := k.Verify(ctx, item, next.ID); err == nil && held.ID == next.ID {
-		if err := k.Register.Delete(ctx, item); err != nil {
-			return fmt.Errorf("%w; it came back by a refresh that was under way and could not be removed: %w", ErrMissing, err)
+	after, cancel = context.WithTimeout(after, lingering)
+	defer cancel()
+	err = retried(after, time.Second, func() error {
+		_, err := k.Verify(after, item, next.ID)
+		if err == nil {
+			err = k.Register.Delete(after, item)
 		}
+		if errors.Is(err, ErrMissing) || errors.Is(err, ErrLost) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w; it came back by a refresh that was under way and could not be removed: %w", ErrMissing, err)
 	}
 	return ErrMissing
 }
@@ -113,8 +139,9 @@ const (
 )
 
 // Release takes run out of the lock and deletes the lock with the last one. A
-// lock with another id is never touched. A run without an id is none of those
-// that the lock names, so it deletes the lock only when that names none.
+// lock with another id is never touched. What is left counts as refreshed now. A
+// run without an id is none of those that the lock names, so it deletes the lock
+// only when that names none.
 func (k *Keeper) Release(ctx context.Context, item, id string, run Run) (Released, error) {
 	for range tries {
 		held, err := k.Verify(ctx, item, id)
@@ -131,6 +158,8 @@ func (k *Keeper) Release(ctx context.Context, item, id string, run Run) (Release
 		if len(next.Runs) == len(held.Runs) {
 			return Left, nil // it is out already
 		}
+		// another run may have refreshed since the read: its trust counts on this
+		next.Phase, next.TS = Running, k.ServerNow()
 		err = k.put(ctx, item, next)
 		if errors.Is(err, ErrMissing) {
 			return NotHeld, nil

@@ -1,12 +1,16 @@
 package lease_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/fullsend/poll-action/internal/lease"
 	"github.com/fullsend/poll-action/internal/lease/leasetest"
@@ -155,5 +159,299 @@ func TestTwoRunsOfOneLockStandBesideEachOther(t *testing.T) {
 	got, err := lease.Decode(m.Value(item))
 	if diff := cmp.Diff([]lease.Run{{ID: 7}, {ID: 8}}, got.Runs); err != nil || diff != "" {
 		t.Error(err, diff)
+	}
+}
+
+// keeper is the runner's side of a lock in a bubble.
+func keeper(reg lease.Register) *lease.Keeper {
+	return &lease.Keeper{Register: reg, ServerNow: time.Now}
+}
+
+// An operator deletes the lock while a run writes it.
+func TestALockThatWasDeletedNeverComesBack(t *testing.T) {
+	t.Parallel()
+	other := func(t *testing.T) []byte {
+		t.Helper()
+		return encoded(t, lease.Lock{ID: "other", TS: time.Now(), Phase: lease.Pending})
+	}
+	for _, tc := range []struct {
+		name   string
+		at     time.Duration // of the deletion; a read takes a second, so does a write
+		next   func(t *testing.T) []byte
+		faults func(leasetest.Call) leasetest.Fault
+		want   error
+		left   string
+	}{
+		{"before the read", 0, nil, nil, lease.ErrMissing, ""},
+		{"between read and write", 1500 * time.Millisecond, nil, nil, lease.ErrMissing, ""},
+		{"between write and confirmation", 2500 * time.Millisecond, nil, nil, lease.ErrMissing, ""},
+		{"between read and write, and somebody takes it when it is back", 1500 * time.Millisecond, other, nil, lease.ErrMissing, "other"},
+		{"the look at what came back fails twice", 1500 * time.Millisecond, nil, func(c leasetest.Call) leasetest.Fault {
+			return leasetest.Fault{Err: map[bool]error{true: errBoom}[c.Op == leasetest.Get && (c.N == 2 || c.N == 3)]}
+		}, lease.ErrMissing, ""},
+		{"its removal fails once", 1500 * time.Millisecond, nil, on(leasetest.Delete, 1, leasetest.Fault{Err: errBoom, Drop: true}), lease.ErrMissing, ""},
+		{"its removal fails for good", 1500 * time.Millisecond, nil, func(c leasetest.Call) leasetest.Fault {
+			return leasetest.Fault{Err: map[bool]error{true: errBoom}[c.Op == leasetest.Delete], Drop: c.Op == leasetest.Delete}
+		}, errBoom, "ours"},
+	} {
+		for _, cancelled := range []bool{false, true} {
+			for _, release := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, cancelled %t, release %t", tc.name, cancelled, release), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						reg := &leasetest.Memory{Script: func(c leasetest.Call) leasetest.Fault {
+							f := leasetest.Fault{}
+							if tc.faults != nil {
+								f = tc.faults(c)
+							}
+							f.Before = time.Second
+							return f
+						}}
+						reg.Set(item, encoded(t, lease.Lock{ID: "ours", TS: time.Now(), Phase: lease.Running}.WithRun(lease.Run{ID: 7}).WithRun(lease.Run{ID: 8})))
+						ctx, cancel := context.WithCancel(t.Context())
+						defer cancel()
+						time.AfterFunc(tc.at, func() { reg.Set(item, nil) })
+						if cancelled {
+							time.AfterFunc(1700*time.Millisecond, cancel)
+						}
+						if tc.next != nil {
+							time.AfterFunc(2500*time.Millisecond, func() { reg.Set(item, tc.next(t)) })
+						}
+						var err error
+						if release {
+							var r lease.Released
+							if r, err = keeper(reg).Release(ctx, item, "ours", lease.Run{ID: 7}); r != lease.NotHeld {
+								t.Errorf("released: %v", r)
+							}
+						} else {
+							_, err = keeper(reg).Refresh(ctx, item, "ours", lease.Run{ID: 7})
+							if !errors.Is(err, tc.want) && !cancelled {
+								t.Errorf("got %v", err)
+							}
+						}
+						if errors.Is(err, lease.ErrLost) {
+							t.Errorf("got %v", err)
+						}
+						time.Sleep(time.Hour)
+						if got, _ := lease.Decode(reg.Value(item)); got.ID != tc.left {
+							t.Errorf("left behind: %s", reg.Value(item))
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// together runs both at a distance from each other against one register whose
+// requests all take equally long.
+func together(apart time.Duration, reg *leasetest.Memory, a, b func()) {
+	reg.Script = func(leasetest.Call) leasetest.Fault {
+		return leasetest.Fault{Before: 50 * time.Millisecond, After: 50 * time.Millisecond}
+	}
+	var g sync.WaitGroup
+	g.Go(a)
+	g.Go(func() { time.Sleep(apart); b() })
+	g.Wait()
+}
+
+func TestTwoRunsThatRefreshAtOnceBothStandInTheLock(t *testing.T) {
+	t.Parallel()
+	for apart := time.Duration(0); apart < 500*time.Millisecond; apart += 13 * time.Millisecond {
+		for name, l := range map[string]lease.Lock{
+			"the lock named none": {}, "it named both": lease.Lock{}.WithRun(lease.Run{ID: 7}).WithRun(lease.Run{ID: 8}),
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				reg := &leasetest.Memory{}
+				l.ID, l.TS, l.Phase = "ours", time.Now().Add(-time.Minute), lease.Pending
+				reg.Set(item, encoded(t, l))
+				start := time.Now()
+				refresh := func(id int64) func() {
+					return func() {
+						if _, err := keeper(reg).Refresh(t.Context(), item, "ours", lease.Run{ID: id}); err != nil {
+							t.Errorf("%s, %v apart: run %d: %v", name, apart, id, err)
+						}
+					}
+				}
+				together(apart, reg, refresh(7), refresh(8))
+				got, err := lease.Decode(reg.Value(item))
+				if err != nil || !got.Names(7) || !got.Names(8) || len(got.Runs) != 2 || got.Phase != lease.Running || got.TS.Before(start) {
+					t.Errorf("%s, %v apart: %+v, %v", name, apart, got, err)
+				}
+			})
+		}
+	}
+}
+
+func TestALockThatOthersKeepWritingIsUnsettledAndStays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reg := handed(t)
+		others := encoded(t, lease.Lock{ID: "ours", TS: time.Now(), Phase: lease.Pending}.WithRun(lease.Run{ID: 8}))
+		reg.Script = func(c leasetest.Call) leasetest.Fault {
+			if c.Op == leasetest.Put {
+				time.AfterFunc(time.Millisecond, func() { reg.Set(item, others) })
+			}
+			return leasetest.Fault{After: 2 * time.Millisecond}
+		}
+		_, err := keeper(reg).Refresh(t.Context(), item, "ours", lease.Run{ID: 7})
+		if !errors.Is(err, lease.ErrUnsettled) || lease.Contended(err) || errors.Is(err, lease.ErrMissing) {
+			t.Errorf("got %v", err)
+		}
+		if n := len(begun(reg, leasetest.Put, time.Now())); n != 4 {
+			t.Errorf("%d writes", n)
+		}
+		if diff := cmp.Diff(others, reg.Value(item)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// Another run's write takes this one out; so does that one's with the others.
+func TestARunThatWasWrittenOverGivesTheOthersBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reg := handed(t)
+		others := encoded(t, lease.Lock{ID: "ours", TS: time.Now().Add(time.Second), Phase: lease.Running}.WithRun(lease.Run{ID: 8}))
+		reg.Script = func(c leasetest.Call) leasetest.Fault {
+			if c.Op == leasetest.Put && c.N == 1 {
+				time.AfterFunc(time.Millisecond, func() { reg.Set(item, others) })
+			}
+			return leasetest.Fault{After: 2 * time.Millisecond}
+		}
+		got, err := keeper(reg).Refresh(t.Context(), item, "ours", lease.Run{ID: 9})
+		if err != nil || !got.Names(7) || !got.Names(8) || !got.Names(9) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
+func TestReleaseDeletesTheLockWithItsLastRun(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		id     string
+		stored []int64
+		run    int64
+		script func(leasetest.Call) leasetest.Fault
+		want   lease.Released
+		err    error
+		left   []int64 // nil: nothing is left
+		writes int
+	}{
+		{"the only run", "ours", []int64{7}, 7, nil, lease.Deleted, nil, nil, 1},
+		{"no run is named", "ours", []int64{}, 7, nil, lease.Deleted, nil, nil, 1},
+		{"no run is named, and it has no id", "ours", []int64{}, 0, nil, lease.Deleted, nil, nil, 1},
+		{"another one stays", "ours", []int64{7, 8}, 7, nil, lease.Left, nil, []int64{8}, 1},
+		{"two others stay", "ours", []int64{7, 8, 9}, 8, nil, lease.Left, nil, []int64{7, 9}, 1},
+		{"it is out already", "ours", []int64{8}, 7, nil, lease.Left, nil, []int64{8}, 0},
+		{"it has no id, another one is named", "ours", []int64{8}, 0, nil, lease.Left, nil, []int64{8}, 0},
+		{"somebody else's", "other", []int64{7}, 7, nil, lease.NotHeld, nil, []int64{7}, 0},
+		{"somebody else's without runs", "other", []int64{}, 7, nil, lease.NotHeld, nil, []int64{}, 0},
+		{"the store does not answer", "ours", []int64{7}, 7, on(leasetest.Get, 1, leasetest.Fault{Err: errBoom}), lease.NotHeld, errBoom, []int64{7}, 0},
+		{"the store does not write", "ours", []int64{7, 8}, 7, on(leasetest.Put, 1, leasetest.Fault{Err: errBoom, Drop: true}), lease.NotHeld, errBoom, []int64{7, 8}, 1},
+		{"the store does not delete", "ours", []int64{7}, 7, on(leasetest.Delete, 1, leasetest.Fault{Err: errBoom, Drop: true}), lease.Deleted, errBoom, []int64{7}, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				reg := &leasetest.Memory{Script: tc.script}
+				l := lease.Lock{ID: tc.id, TS: time.Now().Add(-time.Minute), Phase: lease.Pending, Driver: "d"}
+				for _, id := range tc.stored {
+					l = l.WithRun(lease.Run{Agent: "a", ID: id, URL: "u"})
+				}
+				reg.Set(item, encoded(t, l))
+				got, err := keeper(reg).Release(t.Context(), item, "ours", lease.Run{ID: tc.run})
+				if got != tc.want || !errors.Is(err, tc.err) {
+					t.Errorf("got %v, %v", got, err)
+				}
+				writes := 0
+				for _, c := range reg.Calls() {
+					if c.Op != leasetest.Get {
+						writes++
+					}
+				}
+				if writes != tc.writes {
+					t.Errorf("%d writes", writes)
+				}
+				left, err := lease.Decode(reg.Value(item))
+				if (err != nil) != (tc.left == nil) {
+					t.Fatalf("left %s", reg.Value(item))
+				}
+				if tc.left == nil {
+					return
+				}
+				var ids []int64
+				for _, r := range left.Runs {
+					ids = append(ids, r.ID)
+					if r.Agent != "a" || r.URL != "u" {
+						t.Errorf("run %+v", r)
+					}
+				}
+				if diff := cmp.Diff(tc.left, ids, cmpopts.EquateEmpty()); diff != "" || left.ID != tc.id || left.Driver != "d" {
+					t.Errorf("left %+v\n%s", left, diff)
+				}
+			})
+		})
+	}
+	t.Run("gone or rubbish", func(t *testing.T) {
+		t.Parallel()
+		for _, stored := range [][]byte{nil, []byte(`7`)} {
+			reg := &leasetest.Memory{}
+			reg.Set(item, stored)
+			if got, err := keeper(reg).Release(t.Context(), item, "ours", lease.Run{ID: 7}); got != lease.NotHeld || err != nil || string(reg.Value(item)) != string(stored) {
+				t.Errorf("%s: got %v, %v, left %s", stored, got, err, reg.Value(item))
+			}
+		}
+	})
+}
+
+// The other run has refreshed between the read and the write of a release, and
+// trusts in that; what the release writes must not be older by more than its own
+// time on the way.
+func TestAReleaseTakesNothingFromWhatAnotherRunRefreshed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reg := &leasetest.Memory{}
+		old := lease.Lock{ID: "ours", TS: time.Now().Add(-interval), Phase: lease.Pending}.WithRun(lease.Run{ID: 7}).WithRun(lease.Run{ID: 8})
+		reg.Set(item, encoded(t, old))
+		reg.Script = on(leasetest.Put, 1, leasetest.Fault{Before: time.Second})
+		var asked time.Time
+		time.AfterFunc(time.Second/2, func() {
+			asked = time.Now()
+			if _, err := keeper(reg).Refresh(t.Context(), item, "ours", lease.Run{ID: 8}); err != nil {
+				t.Error(err)
+			}
+		})
+		if r, err := keeper(reg).Release(t.Context(), item, "ours", lease.Run{ID: 7}); r != lease.Left || err != nil {
+			t.Errorf("got %v, %v", r, err)
+		}
+		got, err := lease.Decode(reg.Value(item))
+		if err != nil || got.TS.Before(asked.Add(-time.Second)) || got.Phase != lease.Running || got.Names(7) || !got.Names(8) {
+			t.Errorf("left %+v, %v", got, err)
+		}
+	})
+}
+
+func TestRunsThatReleaseAtOnceLeaveNothing(t *testing.T) {
+	t.Parallel()
+	for _, second := range []int64{8, 7} { // two runs, and one run twice
+		for apart := time.Duration(0); apart < 500*time.Millisecond; apart += 13 * time.Millisecond {
+			synctest.Test(t, func(t *testing.T) {
+				reg := &leasetest.Memory{}
+				reg.Set(item, encoded(t, lease.Lock{ID: "ours", TS: time.Now(), Phase: lease.Running}.WithRun(lease.Run{ID: 7}).WithRun(lease.Run{ID: second})))
+				release := func(id int64) func() {
+					return func() {
+						if _, err := keeper(reg).Release(t.Context(), item, "ours", lease.Run{ID: id}); err != nil {
+							t.Errorf("%v apart: run %d: %v", apart, id, err)
+						}
+					}
+				}
+				together(apart, reg, release(7), release(second))
+				if left := reg.Value(item); left != nil {
+					t.Errorf("runs 7 and %d, %v apart: left %s", second, apart, left)
+				}
+			})
+		}
 	}
 }

@@ -79,6 +79,9 @@ func Contended(err error) bool {
 // defaults.
 type Options struct {
 	Register Register
+	// Conditional takes locks by compare-and-swap, which Register must then be able
+	// to do ([ConditionalRegister]).
+	Conditional bool
 	// Driver is written into every lock.
 	Driver string
 	// Rules say for how long a lock keeps others out, Evidence (nil is allowed)
@@ -110,6 +113,7 @@ type Options struct {
 type Locker struct {
 	o     Options
 	judge *Judge
+	swaps conditional
 }
 
 // New makes a locker.
@@ -117,7 +121,7 @@ func New(o Options) *Locker {
 	if o.Note == nil {
 		o.Note = func(string, string) {}
 	}
-	return &Locker{o: o, judge: &Judge{Rules: o.Rules, Evidence: o.Evidence, ServerNow: o.ServerNow}}
+	return &Locker{o: o, swaps: conditional{turn: make(chan struct{}, 1)}, judge: &Judge{Rules: o.Rules, Evidence: o.Evidence, ServerNow: o.ServerNow}}
 }
 
 // Attempt is the end of one acquisition: a lease or an error.
@@ -141,6 +145,9 @@ func (l *Locker) Acquire(ctx context.Context, item string) (*Lease, error) {
 // [*HeldError], [ErrLost] or [ErrSlow]; see [Contended]. Whatever was written
 // and is not returned as a lease has been taken back, also when ctx ends.
 func (l *Locker) AcquireAll(ctx context.Context, items []string) []Attempt {
+	if l.o.Conditional {
+		return l.acquireConditionally(ctx, items)
+	}
 	attempts := make([]Attempt, len(items))
 	after, done := l.afterwards(ctx)
 	defer done()
@@ -292,8 +299,19 @@ func (l *Locker) mayTakeOver(ctx context.Context, item string, raw []byte) ([]Ru
 	runs := v.Runs
 	if l.o.Evidence != nil && len(held.Runs) > 0 {
 		// A run that its poller did not live to write down is found by the lock's id
-		// only. When nobody answers, those that are named must do.
-		runs = merged(runs, l.o.Evidence.Search(ctx, held).Runs)
+		// only. When nobody answers, the threshold decides.
+		s := l.o.Evidence.Search(ctx, held)
+		if s.Life == Unknown && s.Err != nil && l.o.Fresh(held, now) {
+			return nil, &HeldError{Item: item, Holder: held, Age: now.Sub(held.TS), Stale: true, Why: fmt.Sprintf("whether it has further runs could not be found out (%v)", s.Err)}
+		}
+		if s.Life == Alive && now.Sub(held.TS) < l.o.maxHold() {
+			e := &HeldError{Item: item, Holder: held, Age: now.Sub(held.TS), Stale: true, Why: working(s.Runs)}
+			if e.Adopted, err = l.adopt(ctx, item, held, s.Runs); err != nil {
+				return nil, err
+			}
+			return nil, e
+		}
+		runs = merged(runs, s.Runs)
 	}
 	l.o.Note(item, fmt.Sprintf("the stored lock %q (%s, %s) is taken over: %s", held.ID, held.Phase, held.TS.UTC().Format(time.RFC3339), v.Why))
 	return runs, nil
@@ -321,12 +339,8 @@ func (l *Locker) adopt(ctx context.Context, item string, held Lock, runs []Run) 
 	if again, err := Decode(raw); err != nil || again.ID != held.ID || again.Phase != held.Phase || !again.TS.Equal(held.TS) {
 		return nil, nil //nolint:nilerr // it lives, or went: nothing to adopt any more
 	}
-	created, err := l.o.Register.Put(ctx, item, value)
-	switch {
-	case err != nil:
+	if stands, err := l.replace(ctx, item, raw, value); err != nil || !stands {
 		return nil, err
-	case created: // deleted in between, by an operator: it must not come back
-		return nil, l.o.Register.Delete(ctx, item)
 	}
 	return next.Runs, nil
 }
@@ -353,9 +367,14 @@ func (l *Locker) takeBack(ctx context.Context, lease *Lease, lostAnswer bool) {
 
 // afterwards returns a context that outlives ctx by the time to clean up.
 func (l *Locker) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return afterwards(ctx, l.o.CleanUp)
+}
+
+// afterwards returns a context that outlives ctx by d.
+func afterwards(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	after, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		_ = sleep(after, l.o.CleanUp)
+		_ = sleep(after, d)
 		cancel()
 	})
 	return after, func() { stop(); cancel() }
@@ -367,8 +386,10 @@ type Lease struct {
 	item   string
 	lock   Lock
 	asked  time.Time // when the lock was asked for
-	// inherited are the runs of the lock that this one replaced.
+	// inherited are the runs of the lock that this one replaced, settled says that
+	// they are journalled.
 	inherited []Run
+	settled   bool
 }
 
 // Inherited returns the runs that were started under the lock that this one
@@ -377,13 +398,10 @@ type Lease struct {
 func (l *Lease) Inherited() []Run { return slices.Clone(l.inherited) }
 
 // Settled says that the inherited runs are journalled, so that the lock need not
-// carry them any more.
-func (l *Lease) Settled(ctx context.Context) error {
-	if len(l.inherited) == 0 {
-		return nil
-	}
-	return l.Handover(ctx)
-}
+// carry them any more: the next [Lease.Handover] leaves them out, and
+// [Lease.Release] deletes the lock. Before that, Release leaves it: it names runs
+// that have ended, so that it keeps nobody out for long.
+func (l *Lease) Settled() { l.settled = true }
 
 // Until is when, by the local clock, the holder should have finished: a quarter
 // of the time to live before the lock could be taken over, counted from before it
@@ -436,12 +454,16 @@ func (l *Lease) Confirm(raw []byte) error {
 // the rule nobody else can have won. A phase that a run has already set to
 // running stays running. It is tried three times.
 func (l *Lease) Handover(ctx context.Context, runs ...Run) error {
+	carried := l.inherited
+	if !l.settled {
+		carried = nil
+	}
 	return retried(ctx, l.locker.o.Guard, func() error {
-		next := l.lock.without(l.inherited)
-		held, err := l.read(ctx)
+		next := l.lock.without(carried)
+		held, _, err := l.read(ctx)
 		switch {
 		case err == nil && held.ID == l.lock.ID:
-			next = held.without(l.inherited)
+			next = held.without(carried)
 		case err != nil && !errors.Is(err, ErrAbsent) && !errors.Is(err, ErrMalformed):
 			return err
 		}
@@ -476,32 +498,32 @@ func (l *Lease) Release(ctx context.Context) error {
 // never verified may be overwritten in between, and its deletion must come
 // before whoever did that verifies. A verified one is nobody else's to overwrite.
 func (l *Lease) release(ctx context.Context, bound time.Duration) (found bool, err error) {
-	if bound > 0 {
+	if bound > 0 && !l.locker.o.Conditional {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, bound)
 		defer cancel()
 	}
-	held, err := l.read(ctx)
+	held, raw, err := l.read(ctx)
 	switch {
+	case err == nil && held.ID == l.lock.ID && len(l.inherited) > 0 && !l.settled:
+		return true, nil // it is the only evidence of what a dead poller did
 	case err == nil && held.ID == l.lock.ID:
-		return true, l.locker.o.Register.Delete(ctx, l.item)
+		return true, l.locker.remove(ctx, l.item, raw)
 	case err == nil, errors.Is(err, ErrAbsent), errors.Is(err, ErrMalformed):
 		return false, nil // what is not ours needs no release
 	}
 	return false, err
 }
 
-func (l *Lease) read(ctx context.Context) (Lock, error) {
-	raw, err := l.locker.o.Register.Get(ctx, l.item)
-	if err != nil {
-		return Lock{}, err
+func (l *Lease) read(ctx context.Context) (held Lock, raw []byte, err error) {
+	if raw, err = l.locker.o.Register.Get(ctx, l.item); err != nil {
+		return Lock{}, nil, err
 	}
-	held, err := Decode(raw)
-	if err != nil {
+	if held, err = Decode(raw); err != nil {
 		// somebody wrote rubbish over it; for Verify that is a lost lock
-		return Lock{}, fmt.Errorf("%w: %w", ErrLost, err)
+		return Lock{}, nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
-	return held, nil
+	return held, raw, nil
 }
 
 func anyLease(attempts []Attempt) bool {

@@ -93,7 +93,7 @@ func TestAnItemThatNobodyHoldsIsTaken(t *testing.T) {
 		note  string
 	}{
 		{"no lock", func(*testing.T, *bench) {}, ""},
-		{"a stale lock", func(t *testing.T, b *bench) { t.Helper(); b.hold(t, item, "old", stale) }, "stale"},
+		{"a stale lock", func(t *testing.T, b *bench) { t.Helper(); b.hold(t, item, "old", stale) }, "10m0s old"},
 		{"a lock dated into the future", func(t *testing.T, b *bench) { t.Helper(); b.hold(t, item, "old", -2*time.Minute) }, "dated ahead"},
 		{"a value that is no lock", func(_ *testing.T, b *bench) { b.Set(item, []byte(`["rubbish"]`)) }, "cannot be understood"},
 	} {
@@ -646,4 +646,344 @@ func TestALockerWritesNothingThatItDoesNotReadBefore(t *testing.T) {
 			t.Errorf("got %v, want %v", ops, want)
 		}
 	})
+}
+
+// judged is a bench with evidence and somebody's lock "old".
+func judged(t *testing.T, old lease.Lock) (*bench, *witness) {
+	t.Helper()
+	b := newBench(nil)
+	w := &witness{knows: map[string]lease.Standing{}, found: map[string]lease.Standing{"old": {Life: lease.Over}}}
+	b.opts.Evidence = w
+	old.ID = "old"
+	b.Set(item, encoded(t, old))
+	return b, w
+}
+
+func ops(b *bench) string {
+	var all []string
+	for _, c := range b.Calls() {
+		all = append(all, string(c.Op))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestALockWhoseRunsHaveEndedIsTakenOverWithThem(t *testing.T) {
+	t.Parallel()
+	ended := lease.Standing{Life: lease.Over, Runs: runs(7)}
+	for _, tc := range []struct {
+		name  string
+		old   lease.Lock
+		found lease.Standing // by a search
+		want  []int64
+	}{
+		{"fresh", lease.Lock{TS: noon(), Phase: lease.Running}.WithRun(lease.Run{ID: 7}), lease.Standing{Life: lease.Over}, []int64{7}},
+		{"with a run that its poller did not write down", lease.Lock{TS: noon(), Phase: lease.Running}.WithRun(lease.Run{ID: 7}), lease.Standing{Life: lease.Over, Runs: runs(7, 8)}, []int64{7, 8}},
+		{"stale, of a poller that died", lease.Lock{Phase: lease.Pending}, lease.Standing{}, []int64{7}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				if !tc.old.TS.IsZero() {
+					tc.old.TS = time.Now().Add(-time.Minute)
+				}
+				b, w := judged(t, tc.old)
+				w.knows["old"], w.found["old"] = ended, tc.found
+				w.asks = func() { time.Sleep(10 * bound) } // the bound does not count it
+				l, err := b.locker().Acquire(t.Context(), item)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var want []lease.Run
+				for _, id := range tc.want {
+					want = append(want, lease.Run{ID: id})
+				}
+				if diff := cmp.Diff(want, l.Inherited()); diff != "" {
+					t.Errorf("inherited:\n%s", diff)
+				}
+				if got := b.stored(item); got.ID != l.ID() || got.Phase != lease.Pending || !cmp.Equal(want, got.Runs) {
+					t.Errorf("stored %+v", got)
+				}
+				if got := ops(b); got != "get get put get" {
+					t.Errorf("requests: %s", got)
+				}
+				if len(b.notes) != 1 || !strings.Contains(b.notes[0], "has ended") {
+					t.Errorf("notes: %q", b.notes)
+				}
+			})
+		})
+	}
+}
+
+func TestALockThatChangedWhileItWasAskedAboutIsNotTaken(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*lease.Lock) bool{
+		"somebody else took it over": func(l *lease.Lock) bool { l.ID = "theirs"; return true },
+		"it was refreshed":           func(l *lease.Lock) bool { l.TS = l.TS.Add(time.Second); return true },
+		"its run began":              func(l *lease.Lock) bool { l.Phase = lease.Running; return true },
+		"it was deleted":             func(*lease.Lock) bool { return false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				old := lease.Lock{ID: "old", TS: time.Now().Add(-time.Minute), Phase: lease.Pending}.WithRun(lease.Run{ID: 7})
+				b, w := judged(t, old)
+				w.knows["old"] = lease.Standing{Life: lease.Over}
+				var left []byte
+				w.asks = func() {
+					if next := old; change(&next) {
+						left = encoded(t, next)
+					}
+					b.Set(item, left)
+				}
+				l, err := b.locker().Acquire(t.Context(), item)
+				if l != nil || !errors.Is(err, lease.ErrLost) || !lease.Contended(err) {
+					t.Errorf("got %v", err)
+				}
+				if got := ops(b); got != "get get" || !cmp.Equal(left, b.Value(item)) {
+					t.Errorf("requests: %s; left %s", got, b.Value(item))
+				}
+			})
+		})
+	}
+}
+
+func TestTheBoundHoldsFromTheSecondReadOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, w := judged(t, lease.Lock{TS: time.Now().Add(-time.Minute), Phase: lease.Running}.WithRun(lease.Run{ID: 7}))
+		w.knows["old"] = lease.Standing{Life: lease.Over}
+		b.Script = on(leasetest.Get, 2, leasetest.Fault{After: bound})
+		if _, err := b.locker().Acquire(t.Context(), item); !errors.Is(err, lease.ErrSlow) {
+			t.Errorf("got %v", err)
+		}
+		if got := ops(b); got != "get get" {
+			t.Errorf("requests: %s", got)
+		}
+		b.Script = on(leasetest.Get, 4, leasetest.Fault{Err: errBoom})
+		if _, err := b.locker().Acquire(t.Context(), item); !errors.Is(err, errBoom) || lease.Contended(err) {
+			t.Errorf("the second read fails: %v", err)
+		}
+	})
+}
+
+func TestAFreshLockIsLeftAloneWhileNobodyKnowsWhetherItHasFurtherRuns(t *testing.T) {
+	t.Parallel()
+	for age, held := range map[time.Duration]bool{time.Minute: true, stale - time.Second: true, stale: false} {
+		synctest.Test(t, func(t *testing.T) {
+			b, w := judged(t, lease.Lock{TS: time.Now().Add(-age), Phase: lease.Running}.WithRun(lease.Run{ID: 7}))
+			w.knows["old"], w.found["old"] = lease.Standing{Life: lease.Over}, lease.Standing{Err: errBoom}
+			_, err := b.locker().Acquire(t.Context(), item)
+			var h *lease.HeldError
+			if errors.As(err, &h) != held || held && (!h.Stale || !strings.Contains(h.Error(), "boom")) || (b.stored(item).ID == "old") != held {
+				t.Errorf("%v old: got %v, stored %+v", age, err, b.stored(item))
+			}
+		})
+	}
+}
+
+func TestInheritedRunsStayInTheLockUntilTheyAreSettled(t *testing.T) {
+	t.Parallel()
+	for name, settled := range map[string]bool{"settled": true, "not settled": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, w := judged(t, lease.Lock{TS: time.Now().Add(-time.Minute), Phase: lease.Running}.WithRun(lease.Run{ID: 7}))
+				w.knows["old"] = lease.Standing{Life: lease.Over}
+				acquired := func() *lease.Lease {
+					l, err := b.locker().Acquire(t.Context(), item)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if settled {
+						l.Settled()
+					}
+					return l
+				}
+				if err := acquired().Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if left := b.Value(item); (left == nil) != settled {
+					t.Errorf("a release left %s", left)
+				}
+				b.Set(item, encoded(t, lease.Lock{ID: "old", TS: time.Now().Add(-time.Minute), Phase: lease.Running}.WithRun(lease.Run{ID: 7})))
+				l := acquired()
+				if err := l.Handover(t.Context(), lease.Run{ID: 9}); err != nil {
+					t.Fatal(err)
+				}
+				if got := b.stored(item); got.Names(7) == settled || !got.Names(9) {
+					t.Errorf("a handover wrote %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// A lock that names runs may be freed as soon as they have ended, from 30 s after
+// its last write; its poller stops well before.
+func TestALockThatNamesRunsIsConfirmedOnlyWhileItWasWrittenJustNow(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		runs  []lease.Run
+		phase lease.Phase
+		age   time.Duration
+		want  error
+	}{
+		{"no runs, long ago", nil, lease.Pending, stale - time.Second, nil},
+		{"runs, just now", runs(7), lease.Pending, 10 * time.Second, nil},
+		{"runs, a little ahead", runs(7), lease.Pending, -10 * time.Second, nil},
+		{"runs, too long ago", runs(7), lease.Pending, 10*time.Second + 1, lease.ErrLost},
+		{"runs, running, too long ago", runs(7), lease.Running, time.Minute, lease.ErrLost},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(nil)
+				l, err := b.locker().Acquire(t.Context(), item)
+				if err != nil {
+					t.Fatal(err)
+				}
+				now := lease.Lock{ID: l.ID(), TS: time.Now().Add(-tc.age), Phase: tc.phase, Runs: tc.runs}
+				if err := l.Confirm(encoded(t, now)); !errors.Is(err, tc.want) {
+					t.Errorf("got %v", err)
+				}
+				b.Set(item, encoded(t, now))
+				if err := l.Handover(t.Context(), tc.runs...); err != nil {
+					t.Fatal(err)
+				}
+				if err := l.Verify(t.Context()); err != nil {
+					t.Errorf("a handover does not renew it: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestARunThatADeadPollerStartedIsAdopted(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		// happens after the judge has decided
+		script  func(t *testing.T, b *bench) func(leasetest.Call) leasetest.Fault
+		adopted []lease.Run
+		err     error
+		ops     string
+		left    string // id, and the number of its runs
+	}{
+		{"it stands in the lock afterwards", nil, runs(7), nil, "get get put", "old 1"},
+		{"the lock was refreshed meanwhile", func(t *testing.T, b *bench) func(leasetest.Call) leasetest.Fault {
+			t.Helper()
+			return before(leasetest.Get, 2, func() {
+				b.Set(item, encoded(t, lease.Lock{ID: "old", TS: time.Now(), Phase: lease.Running, Runs: runs(7, 8)}))
+			})
+		}, nil, nil, "get get", "old 2"},
+		{"it was taken over meanwhile", func(t *testing.T, b *bench) func(leasetest.Call) leasetest.Fault {
+			t.Helper()
+			return before(leasetest.Get, 2, func() { b.hold(t, item, "other", 0) })
+		}, nil, nil, "get get", "other 1"},
+		{"it was deleted meanwhile", func(_ *testing.T, b *bench) func(leasetest.Call) leasetest.Fault {
+			return before(leasetest.Get, 2, func() { b.Set(item, nil) })
+		}, nil, nil, "get get", " 0"},
+		{"it was deleted between read and write", func(_ *testing.T, b *bench) func(leasetest.Call) leasetest.Fault {
+			return before(leasetest.Put, 1, func() { b.Set(item, nil) })
+		}, nil, nil, "get get put delete", " 0"},
+		{"the read fails", func(*testing.T, *bench) func(leasetest.Call) leasetest.Fault {
+			return on(leasetest.Get, 2, leasetest.Fault{Err: errBoom})
+		}, nil, errBoom, "get get", "old 0"},
+		{"the write fails", func(*testing.T, *bench) func(leasetest.Call) leasetest.Fault {
+			return on(leasetest.Put, 1, leasetest.Fault{Err: errBoom, Drop: true})
+		}, nil, errBoom, "get get put", "old 0"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, w := judged(t, lease.Lock{TS: time.Now().Add(-stale), Phase: lease.Pending, Driver: "theirs"})
+				w.knows["old"] = lease.Standing{Life: lease.Alive, Runs: runs(7)}
+				if tc.script != nil {
+					b.Script = tc.script(t, b)
+				}
+				l, err := b.locker().Acquire(t.Context(), item)
+				time.Sleep(time.Minute)
+				var held *lease.HeldError
+				switch {
+				case l != nil:
+					t.Error("it was taken over")
+				case tc.err != nil:
+					if !errors.Is(err, tc.err) || lease.Contended(err) {
+						t.Errorf("got %v", err)
+					}
+				case !errors.As(err, &held) || !held.Stale || held.Holder.ID != "old" || held.Age != stale || !strings.Contains(held.Why, "run 7"):
+					t.Errorf("got %v", err)
+				default:
+					if diff := cmp.Diff(tc.adopted, held.Adopted); diff != "" {
+						t.Error(diff)
+					}
+				}
+				got := b.stored(item)
+				if left := fmt.Sprintf("%s %d", got.ID, len(got.Runs)); left != tc.left || ops(b) != tc.ops {
+					t.Errorf("left %q, requests %q", left, ops(b))
+				}
+				if tc.adopted != nil && (got.Phase != lease.Pending || got.Driver != "theirs" || time.Since(got.TS) != time.Minute) {
+					t.Errorf("stored %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// before returns a script under which something happens right before one request
+// has its effect.
+func before(op leasetest.Op, n int, happen func()) func(leasetest.Call) leasetest.Fault {
+	return func(c leasetest.Call) leasetest.Fault {
+		if c.Op != op || c.N != n {
+			return leasetest.Fault{}
+		}
+		time.AfterFunc(time.Millisecond, happen)
+		return leasetest.Fault{Before: 2 * time.Millisecond}
+	}
+}
+
+func TestAPendingLockGoesByItsOwnThreshold(t *testing.T) {
+	t.Parallel()
+	const ttl = 3 * time.Minute
+	for _, tc := range []struct {
+		name  string
+		phase lease.Phase
+		age   time.Duration
+		taken bool
+	}{
+		{"pending, younger", lease.Pending, ttl - 1, false},
+		{"pending, as old", lease.Pending, ttl, true},
+		{"running, as old", lease.Running, ttl, false},
+		{"running, younger than the stale threshold", lease.Running, stale - 1, false},
+		{"running, as old as that", lease.Running, stale, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(nil)
+				b.opts.PendingTTL = ttl
+				b.Set(item, encoded(t, lease.Lock{ID: "old", TS: time.Now().Add(-tc.age), Phase: tc.phase}))
+				start := time.Now()
+				l, err := b.locker().Acquire(t.Context(), item)
+				if (err == nil) != tc.taken {
+					t.Fatalf("got %v", err)
+				}
+				if l == nil {
+					return
+				}
+				if got := l.Until().Sub(start); got != ttl-ttl/4 {
+					t.Errorf("the holder should have finished after %v", got)
+				}
+				time.Sleep(ttl - time.Since(start) - 1)
+				if err := l.Verify(t.Context()); err != nil {
+					t.Errorf("almost stale: %v", err)
+				}
+				time.Sleep(time.Nanosecond)
+				if err := l.Verify(t.Context()); !errors.Is(err, lease.ErrLost) {
+					t.Errorf("stale: %v", err)
+				}
+			})
+		})
+	}
 }

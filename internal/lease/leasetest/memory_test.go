@@ -58,3 +58,22 @@ func TestMemoryPlaysItsScript(t *testing.T) {
 		})
 	}
 }
+
+func TestMemoryConformsWithConditionalWrites(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]func(leasetest.Call) leasetest.Fault{
+		"at once": nil,
+		"slow": func(leasetest.Call) leasetest.Fault {
+			return leasetest.Fault{Before: 70 * time.Millisecond, After: 40 * time.Millisecond}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			leasetest.RunConditional(t, func(*testing.T) leasetest.Subject {
+				m := &leasetest.ConditionalMemory{}
+				m.Script = script
+				return leasetest.Subject{Register: m, Item: "PROJ-1", Other: "PROJ-2"}
+			})
+		})
+	}
+}
