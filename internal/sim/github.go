@@ -38,8 +38,12 @@ type GitHubSwitches struct {
 	// RunTitleWithoutLock shows the workflow's name as the title of new runs,
 	// whatever its run-name says.
 	RunTitleWithoutLock bool
-	// DispatchForbidden takes "actions: write" from the token: 403.
+	// DispatchForbidden takes "actions: write" from the token: 403 for dispatches
+	// and cancels.
 	DispatchForbidden bool
+	// CancelForbidden does the same for cancels, forced ones too, and
+	// RunsForbidden takes "actions: read": of runs nothing can be read.
+	CancelForbidden, RunsForbidden bool
 	// CancelTakes is how long a cancelled run stays alive.
 	CancelTakes time.Duration
 	// CancelIgnored makes runs ignore a cancel, but not a forced one.
@@ -70,8 +74,12 @@ type Run struct {
 	CreatedAt time.Time
 }
 
-// Job is one job of a run; the fields are as in [Run].
-type Job struct{ Name, Status, Conclusion string }
+// Job is one job of a run; Status and Conclusion are as in [Run].
+type Job struct {
+	Name, Status, Conclusion string
+	// Runner is the name of the runner that has taken the job; empty before.
+	Runner string
+}
 
 // GitHub is a simulated GitHub with one repository. It is an http.Handler,
 // safe for concurrent use.
@@ -238,6 +246,13 @@ func (g *GitHub) SetJobs(id int64, jobs ...Job) {
 	if r := g.run(id); r != nil {
 		r.jobs = slices.Clone(jobs)
 	}
+}
+
+// DeleteRun deletes a run: nothing knows it any more.
+func (g *GitHub) DeleteRun(id int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.runs = slices.DeleteFunc(g.runs, func(r *run) bool { return r.ID == id })
 }
 
 func (g *GitHub) move(id int64, status, conclusion string) {

@@ -119,10 +119,10 @@ func (g *GitHub) routes() *http.ServeMux {
 	handle("GET /actions/workflows", g.locked(g.listWorkflows))
 	handle("GET /actions/workflows/{workflow}", g.locked(g.getWorkflow))
 	handle("POST /actions/workflows/{workflow}/dispatches", g.dispatch)
-	handle("GET /actions/workflows/{workflow}/runs", g.locked(g.listRuns))
-	handle("GET /actions/runs", g.locked(g.listRuns))
-	handle("GET /actions/runs/{run}", g.locked(g.getRun))
-	handle("GET /actions/runs/{run}/jobs", g.locked(g.getJobs))
+	handle("GET /actions/workflows/{workflow}/runs", g.locked(g.readable(g.listRuns)))
+	handle("GET /actions/runs", g.locked(g.readable(g.listRuns)))
+	handle("GET /actions/runs/{run}", g.locked(g.readable(g.getRun)))
+	handle("GET /actions/runs/{run}/jobs", g.locked(g.readable(g.getJobs)))
 	handle("POST /actions/runs/{run}/cancel", g.locked(g.cancel))
 	handle("POST /actions/runs/{run}/force-cancel", g.locked(g.forceCancel))
 	handle("GET /contents/{path...}", g.locked(g.getContents))
@@ -145,6 +145,16 @@ func (g *GitHub) locked(f func(http.ResponseWriter, *http.Request) answer) func(
 	return func(w http.ResponseWriter, r *http.Request) answer {
 		g.mu.Lock()
 		defer g.mu.Unlock()
+		return f(w, r)
+	}
+}
+
+// readable refuses what takes "actions: read" where the token has it not.
+func (g *GitHub) readable(f func(http.ResponseWriter, *http.Request) answer) func(http.ResponseWriter, *http.Request) answer {
+	return func(w http.ResponseWriter, r *http.Request) answer {
+		if g.switches.RunsForbidden {
+			return fail(http.StatusForbidden, "Resource not accessible by integration")
+		}
 		return f(w, r)
 	}
 }
@@ -424,7 +434,7 @@ func (g *GitHub) stop(r *http.Request, after time.Duration, ignored bool) answer
 	switch {
 	case run == nil:
 		return notFound()
-	case g.switches.DispatchForbidden:
+	case g.switches.DispatchForbidden, g.switches.CancelForbidden:
 		return fail(http.StatusForbidden, "Resource not accessible by integration")
 	case run.Status == "completed":
 		return fail(http.StatusConflict, "Cannot cancel a workflow run that is completed.")

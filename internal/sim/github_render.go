@@ -64,11 +64,15 @@ func (g *GitHub) showRun(r *run) map[string]any {
 }
 
 func (g *GitHub) showJob(r *run, index int64, job Job) map[string]any {
-	id := r.ID*10 + index
+	id := r.ID*1000 + index
 	run := fmt.Sprintf("%s/actions/runs/%d", g.repoURL(), r.ID)
 	var completed any
 	if job.Status == "completed" {
 		completed = ghTime(r.updated)
+	}
+	var runner, runnerID, group, groupID any
+	if job.Runner != "" {
+		runner, runnerID, group, groupID = job.Runner, numberOf(job.Runner), "Default", 1
 	}
 	return map[string]any{
 		"id": id, "run_id": r.ID, "run_url": run, "run_attempt": 1, "node_id": fmt.Sprintf("CR_%d", id),
@@ -77,7 +81,7 @@ func (g *GitHub) showJob(r *run, index int64, job Job) map[string]any {
 		"status": job.Status, "conclusion": orNull(job.Conclusion), "name": job.Name, "steps": []any{},
 		"created_at": ghTime(r.CreatedAt), "started_at": ghTime(r.CreatedAt), "completed_at": completed,
 		"check_run_url": fmt.Sprintf("%s/check-runs/%d", g.repoURL(), id), "labels": []string{"ubuntu-latest"},
-		"runner_id": nil, "runner_name": nil, "runner_group_id": nil, "runner_group_name": nil,
+		"runner_id": runnerID, "runner_name": runner, "runner_group_id": groupID, "runner_group_name": group,
 	}
 }
 

@@ -157,6 +157,12 @@ func TestRunListsAreNewestFirstFilteredAndLate(t *testing.T) {
 	lists := func(query string) runList {
 		return parse[runList](t, status(t, w, http.MethodGet, agentFile+"/runs?"+query, "", http.StatusOK))
 	}
+	between := func(a, b int) string {
+		at := func(n int) string {
+			return start().Add(time.Duration(n) * time.Minute).UTC().Format("2006-01-02T15:04:05Z")
+		}
+		return at(a) + ".." + at(b)
+	}
 	since := url.QueryEscape(">=" + start().Add(3*time.Minute).Format(time.RFC3339))
 	for query, want := range map[string]int{
 		"":                               5,
@@ -168,6 +174,8 @@ func TestRunListsAreNewestFirstFilteredAndLate(t *testing.T) {
 		"status=completed":               0,
 		"created=2026-09-01":             5,
 		"created=2026-08-01..2026-08-31": 0,
+		"created=" + between(1, 3):       3,
+		"created=" + between(3, 1):       0,
 		"created=" + url.QueryEscape("<2026-09-01T16:13:44Z"): 1,
 	} {
 		if got := lists(query); got.Total != want || len(got.Runs) != want {
@@ -223,6 +231,43 @@ func TestCancelIsAskedForOnceAndForcedWhenIgnored(t *testing.T) {
 	status(t, w, http.MethodPost, ids[2]+"/force-cancel", "", http.StatusAccepted)
 	status(t, w, http.MethodPost, ids[2]+"/force-cancel", "", http.StatusConflict)
 	status(t, w, http.MethodPost, repo+"/actions/runs/1/cancel", "", http.StatusNotFound)
+}
+
+func TestADeletedRunIsUnknownAndRightsCanBeTaken(t *testing.T) {
+	t.Parallel()
+	w := still(t)
+	for range 2 {
+		status(t, w, http.MethodPost, dispatches, `{"ref":"main","inputs":{"agent":"a"}}`, http.StatusNoContent)
+	}
+	gone, kept := w.GitHub.Runs()[0].ID, w.GitHub.Runs()[1].ID
+	of := func(id int64, tail string) string { return fmt.Sprintf("%s/actions/runs/%d%s", repo, id, tail) }
+	w.GitHub.DeleteRun(gone)
+	status(t, w, http.MethodGet, of(gone, ""), "", http.StatusNotFound)
+	status(t, w, http.MethodGet, of(gone, "/jobs"), "", http.StatusNotFound)
+	status(t, w, http.MethodPost, of(gone, "/cancel"), "", http.StatusNotFound)
+	status(t, w, http.MethodPost, of(gone, "/force-cancel"), "", http.StatusNotFound)
+	if got := parse[runList](t, status(t, w, http.MethodGet, agentFile+"/runs", "", http.StatusOK)); got.Total != 1 || got.Runs[0].ID != kept {
+		t.Errorf("listed %+v", got)
+	}
+	w.GitHub.SetJobs(kept, sim.Job{Name: "agent", Status: "in_progress", Runner: "runner-1"}, sim.Job{Name: "next", Status: "queued"})
+	type jobs struct {
+		Jobs []struct {
+			Name   string
+			Runner *string `json:"runner_name"`
+		}
+	}
+	got := parse[jobs](t, status(t, w, http.MethodGet, of(kept, "/jobs?filter=latest"), "", http.StatusOK)).Jobs
+	if len(got) != 2 || got[0].Runner == nil || *got[0].Runner != "runner-1" || got[1].Runner != nil {
+		t.Errorf("jobs %+v", got)
+	}
+	w.GitHub.Set(func(s *sim.GitHubSwitches) { s.CancelForbidden = true })
+	status(t, w, http.MethodPost, of(kept, "/cancel"), "", http.StatusForbidden)
+	status(t, w, http.MethodPost, of(kept, "/force-cancel"), "", http.StatusForbidden)
+	status(t, w, http.MethodPost, dispatches, `{"ref":"main","inputs":{"agent":"a"}}`, http.StatusNoContent)
+	w.GitHub.Set(func(s *sim.GitHubSwitches) { s.RunsForbidden = true })
+	for _, url := range []string{of(kept, ""), of(kept, "/jobs"), agentFile + "/runs", repo + "/actions/runs"} {
+		status(t, w, http.MethodGet, url, "", http.StatusForbidden)
+	}
 }
 
 func TestWorkflowFilesAndStatesCanBeRead(t *testing.T) {

@@ -104,6 +104,17 @@ type JiraSwitches struct {
 	// ("/issue/bulkfetch", "/changelog/bulkfetch") leaves out without a word.
 	// It must not call the site.
 	BulkLeavesOut func(path, key string) bool
+	// BulkDelay is the time from the submission of the n-th bulk property
+	// operation, from 1, to its effect: later ones may overtake it. Nil means
+	// 300 ms for all. It must not call the site.
+	BulkDelay func(n int) time.Duration
+	// BulkNotAtomic makes bulk property operations test their filter when they
+	// are submitted, so that of two racing ones both have their effect.
+	BulkNotAtomic bool
+	// BulkIgnoresCriteria makes them look at no criterion but the issues' ids.
+	BulkIgnoresCriteria bool
+	// BulkFails makes them fail, without any effect.
+	BulkFails bool
 	// SearchWithoutProperties makes Data Center's search ignore properties.
 	SearchWithoutProperties bool
 	// HistoriesNewestFirst turns the order of Data Center's expanded
@@ -149,6 +160,10 @@ type Jira struct {
 	// planted is set while an answer is made that shows planted data.
 	planted bool
 	limiter limiter
+	// tasks are the bulk property operations in the order of their submission,
+	// unbounded the property keys of those that named no issue.
+	tasks     []*task
+	unbounded []string
 }
 
 type project struct {
@@ -417,8 +432,10 @@ type change struct {
 const keepHistory = time.Hour
 
 // commit makes st the issue's state.
-func (j *Jira) commit(is *issue, st state) {
-	now := j.now()
+func (j *Jira) commit(is *issue, st state) { j.commitAt(is, st, j.now()) }
+
+// commitAt is commit for a state that was entered a while ago.
+func (j *Jira) commitAt(is *issue, st state, now time.Time) {
 	is.cur = st
 	is.versions = append(is.versions, version{at: now, state: st, gone: is.deleted})
 	horizon := now.Add(-max(keepHistory, j.switches.IndexLag))

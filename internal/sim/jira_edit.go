@@ -234,6 +234,7 @@ func (j *Jira) MoveIssue(key, author, to string) string {
 func (j *Jira) DeleteIssue(key string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.settle()
 	is := j.find(key)
 	if is == nil {
 		return
@@ -256,6 +257,7 @@ func (j *Jira) SetReadOnly(key string, readOnly bool) {
 func (j *Jira) SetProperty(key, prop string, raw []byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.settle()
 	if is := j.find(key); is != nil {
 		j.commit(is, j.touched(withProp(is.cur, prop, raw)))
 	}
@@ -265,6 +267,7 @@ func (j *Jira) SetProperty(key, prop string, raw []byte) {
 func (j *Jira) Property(key, prop string) ([]byte, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.settle()
 	is := j.find(key)
 	if is == nil {
 		return nil, false
@@ -277,6 +280,7 @@ func (j *Jira) Property(key, prop string) ([]byte, bool) {
 func (j *Jira) Properties(key string) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.settle()
 	is := j.find(key)
 	if is == nil {
 		return nil
@@ -288,6 +292,7 @@ func (j *Jira) Properties(key string) []string {
 func (j *Jira) DeleteProperty(key, prop string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.settle()
 	if is := j.find(key); is != nil {
 		j.commit(is, j.touched(withProp(is.cur, prop, nil)))
 	}
@@ -297,6 +302,7 @@ func (j *Jira) DeleteProperty(key, prop string) {
 func (j *Jira) PropertyWrites() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.settle()
 	return j.writes
 }
 
@@ -304,6 +310,7 @@ func (j *Jira) PropertyWrites() int {
 func (j *Jira) Updated(key string) time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.settle()
 	if is := j.find(key); is != nil {
 		return is.cur.updated
 	}
@@ -322,6 +329,7 @@ func (j *Jira) touched(st state) state {
 func (j *Jira) edit(key string, change func(*issue, state) state) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.settle()
 	is := j.find(key)
 	if is == nil || is.deleted {
 		return

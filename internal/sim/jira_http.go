@@ -18,6 +18,9 @@ type answer struct {
 	body   any
 }
 
+// location is the body of an answer that only leads to another address.
+type location string
+
 func ok(body any) answer { return answer{http.StatusOK, body} }
 
 // refuse is Jira's error document.
@@ -49,6 +52,7 @@ func anonymous(r *http.Request) bool { return r.Context().Value(anonymousKey{}) 
 func (j *Jira) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.settle()
 	h := w.Header()
 	h.Set("Date", j.now().UTC().Format(http.TimeFormat))
 	h.Set("Cache-Control", "no-cache, no-store, no-transform")
@@ -183,12 +187,19 @@ func (j *Jira) cloudRoutes(handle func(string, access, func(*http.Request) answe
 	handle("POST "+bulkFetchPath, open, j.bulkFetch)
 	handle("POST "+bulkChangelogsPath, loggedIn, j.bulkChangelogs)
 	handle("GET /issue/{issue}/changelog", hidden, j.getChangelog)
+	handle("PUT /issue/properties/{key}", loggedIn, j.bulkPutProperty)
+	handle("DELETE /issue/properties/{key}", loggedIn, j.bulkDeleteProperty)
+	handle("GET /task/{task}", loggedIn, j.getTask)
 	handle("GET /user/groups", loggedIn, j.userGroups)
 	handle("GET /user/permission/search", loggedIn, j.permissionSearch)
 }
 
 // write sends an answer as JSON.
 func write(w http.ResponseWriter, a answer) {
+	if to, ok := a.body.(location); ok {
+		w.Header().Set("Location", string(to))
+		a.body = nil
+	}
 	if a.body == nil {
 		w.WriteHeader(a.status)
 		return
