@@ -287,7 +287,7 @@ func TestRunsAreFoundOnLaterPagesAndTheLookIsBounded(t *testing.T) {
 		return reply(200, `{"workflow_runs":[{"id":4,"display_title":"x"}]}`, "Link", next)
 	}
 	d, _ := newDispatcher(t, f, nil)
-	got, err := d.RunsByLock(t.Context(), lockID, time.Now())
+	got, err := d.RunsByLock(t.Context(), lockID, time.Now(), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestRunsAreFoundOnLaterPagesAndTheLookIsBounded(t *testing.T) {
 	if f.listed != 3 {
 		t.Errorf("%d pages read, want 3", f.listed)
 	}
-	if _, err := d.RunsByLock(t.Context(), "", time.Now()); err == nil {
+	if _, err := d.RunsByLock(t.Context(), "", time.Now(), time.Time{}); err == nil {
 		t.Error("an empty lock id finds every run")
 	}
 }

@@ -88,6 +88,8 @@ type target struct {
 	// titled says that the run's name has the lock id, so that a run can be
 	// found by it.
 	titled bool
+	// agentFirst says that the run's name begins with the agent's.
+	agentFirst bool
 }
 
 // NewDispatcher checks o; it makes no request.

@@ -64,7 +64,7 @@ func (d *Dispatcher) prepare(ctx context.Context) error {
 	if err := checkInputs(where, w); err != nil {
 		return err
 	}
-	t := &target{ref: ref, declared: w.declared(), titled: strings.Contains(w.runName, inLockID)}
+	t := &target{ref: ref, declared: w.declared(), titled: strings.Contains(w.runName, inLockID), agentFirst: beginsWithAgent(w.runName)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.target = t
@@ -76,6 +76,16 @@ func (d *Dispatcher) prepare(ctx context.Context) error {
 			slog.String("cure", "run-name: ${{ inputs.agent }} ${{ inputs.poll_lock_id }}"))
 	}
 	return nil
+}
+
+// beginsWithAgent says that a run-name begins with the input of the agent's name
+// and nothing else before a blank.
+func beginsWithAgent(runName string) bool {
+	before, expr, ok := strings.Cut(runName, "${{")
+	expr, after, closed := strings.Cut(expr, "}}")
+	return ok && closed && strings.TrimSpace(before) == "" &&
+		(after == "" || after[0] == ' ') &&
+		slices.Contains([]string{"inputs." + inAgent, "github.event.inputs." + inAgent}, strings.TrimSpace(expr))
 }
 
 func (d *Dispatcher) fetchWorkflow(ctx context.Context, ref string) (workflow, error) {

@@ -18,11 +18,18 @@ const (
 	// lookBack is taken off the time of a post: the list's filter has a grain
 	// of a second, and GitHub's clocks are several.
 	lookBack = 2 * time.Minute
-	// maxRunPages bounds one look; GitHub's filters end at 1,000 runs anyway.
-	maxRunPages = 3
+	// maxRunPages bounds one look at an interval without an end, maxRangePages one
+	// at an interval with both: there the runs that matter come last. More than
+	// 1,000 runs GitHub does not list through a filter.
+	maxRunPages   = 3
+	maxRangePages = 10
+	maxListed     = 1000
 	// completed is the one status in which a run does nothing more. The others
 	// change with GitHub's features and are never compared with.
 	completed = "completed"
+	// minLockID is the length of the shortest lock id that runs are looked for by.
+	minLockID = 8
+	readRuns  = "actions: read"
 )
 
 // Run is one run of the workflow.
@@ -40,43 +47,125 @@ type Run struct {
 	CreatedAt time.Time
 }
 
-// RunsByLock returns the runs dispatched since a time by GitHub's clock whose
-// name has the lock id, newest first. Freshly dispatched runs appear in the
-// list some seconds late.
-func (d *Dispatcher) RunsByLock(ctx context.Context, lockID string, since time.Time) ([]Run, error) {
+// GetRun returns a run of the repository by its id; found is false where there
+// is none, or none any more. Errors have a class (see [dispatch.ClassOf]).
+func (d *Dispatcher) GetRun(ctx context.Context, id int64) (run Run, found bool, err error) {
+	if id <= 0 {
+		return Run{}, false, nil
+	}
+	thing := fmt.Sprintf("run %d of %s", id, d.slug())
+	r, _, err := d.client.Actions.GetWorkflowRunByID(ctx, d.owner, d.repo, id)
+	if statusOf(err) == http.StatusNotFound {
+		return Run{}, false, nil
+	}
+	if err != nil {
+		return Run{}, false, d.classify(thing, err, readRuns)
+	}
+	if r.GetID() != id || r.GetStatus() == "" {
+		return Run{}, false, &dispatch.Error{Class: dispatch.Transient, Err: fmt.Errorf("%s: the answer is not about it", thing)}
+	}
+	return d.read(r), true, nil
+}
+
+// RunsByLock returns the runs that were dispatched from since to until (zero:
+// until now), by GitHub's clock, and have the lock id in their names, newest
+// first. Freshly dispatched runs appear in the list some seconds late. Lock ids
+// are written by others: one that is shorter than 8 bytes or has other characters
+// than letters, digits and dashes is no run's. When none is found among more runs
+// than a look goes through, that is an error. Errors have a class.
+func (d *Dispatcher) RunsByLock(ctx context.Context, lockID string, since, until time.Time) ([]Run, error) {
 	if lockID == "" {
 		return nil, errors.New("runs by lock: no lock id")
 	}
-	opts := &github.ListWorkflowRunsOptions{
-		Event:       "workflow_dispatch",
-		Created:     ">=" + since.UTC().Format("2006-01-02T15:04:05Z"),
-		ListOptions: github.ListOptions{PerPage: 100},
+	l, err := d.look(ctx, lockID, since, until)
+	if err == nil && len(l.found) == 0 && l.more {
+		err = d.tooMany(l)
 	}
-	var found []Run
-	for range maxRunPages {
-		page, resp, err := d.client.Actions.ListWorkflowRunsByFileName(ctx, d.owner, d.repo, d.file, opts)
+	return l.found, err
+}
+
+// looked is what a look at the list of runs gave.
+type looked struct {
+	found []Run // newest first
+	seen  int
+	// more: there are runs that were not looked at.
+	more bool
+}
+
+func (d *Dispatcher) tooMany(l looked) error {
+	return &dispatch.Error{Class: dispatch.Transient, Err: fmt.Errorf("runs of %s: none of %d has the lock id in its name, and there are more", d.file, l.seen)}
+}
+
+// look goes through the list of runs for those with a lock id.
+func (d *Dispatcher) look(ctx context.Context, lockID string, since, until time.Time) (looked, error) {
+	const second = "2006-01-02T15:04:05Z"
+	created, pages := ">="+since.UTC().Format(second), maxRunPages
+	if !until.IsZero() {
+		created, pages = since.UTC().Format(second)+".."+until.UTC().Format(second), maxRangePages
+	}
+	var l looked
+	if !searchable(lockID) {
+		return l, nil
+	}
+	opts := &github.ListWorkflowRunsOptions{Event: "workflow_dispatch", Created: created, ListOptions: github.ListOptions{PerPage: 100}}
+	for range pages {
+		page, next, err := d.listRuns(ctx, opts)
 		if err != nil {
-			return nil, d.classify("runs of "+d.file, err, actionsRights)
+			return looked{}, err
 		}
-		for _, r := range page.WorkflowRuns {
-			if r == nil || r.GetID() <= 0 || !strings.Contains(r.GetDisplayTitle(), lockID) {
-				continue
+		for _, r := range page {
+			l.seen++
+			if strings.Contains(r.Title, lockID) {
+				l.found = append(l.found, r)
 			}
-			found = append(found, Run{
-				ID:         r.GetID(),
-				URL:        d.runURL(r.GetID(), r.GetHTMLURL()),
-				Title:      r.GetDisplayTitle(),
-				Completed:  r.GetStatus() == completed,
-				Conclusion: r.GetConclusion(),
-				CreatedAt:  r.GetCreatedAt().Time,
-			})
 		}
-		if resp.NextPage == 0 {
+		l.more = next != 0 || l.seen >= maxListed
+		if next == 0 {
 			break
 		}
-		opts.Page = resp.NextPage
+		opts.Page = next
 	}
-	return found, nil
+	return l, nil
+}
+
+// listRuns returns one page of the workflow's runs and the number of the next
+// page, 0 for none.
+func (d *Dispatcher) listRuns(ctx context.Context, opts *github.ListWorkflowRunsOptions) (runs []Run, next int, err error) {
+	page, resp, err := d.client.Actions.ListWorkflowRunsByFileName(ctx, d.owner, d.repo, d.file, opts)
+	if err != nil {
+		return nil, 0, d.classify("runs of "+d.file, err, readRuns)
+	}
+	if page == nil || page.TotalCount == nil && page.WorkflowRuns == nil {
+		return nil, 0, &dispatch.Error{Class: dispatch.Transient, Err: fmt.Errorf("runs of %s: the answer is no list of runs", d.file)}
+	}
+	for _, r := range page.WorkflowRuns {
+		if r.GetID() > 0 {
+			runs = append(runs, d.read(r))
+		}
+	}
+	return runs, resp.NextPage, nil
+}
+
+// read takes over what is used of a run.
+func (d *Dispatcher) read(r *github.WorkflowRun) Run {
+	return Run{
+		ID:         r.GetID(),
+		URL:        d.runURL(r.GetID(), r.GetHTMLURL()),
+		Title:      r.GetDisplayTitle(),
+		Completed:  r.GetStatus() == completed,
+		Conclusion: r.GetConclusion(),
+		CreatedAt:  r.GetCreatedAt().Time,
+	}
+}
+
+// searchable says that a lock id is one that can be looked for in names of runs.
+func searchable(id string) bool {
+	for i := range len(id) {
+		if id[i] == '_' || !nameByte(id[i]) {
+			return false
+		}
+	}
+	return len(id) >= minLockID
 }
 
 // settle looks for the run of an order whose post is open.
@@ -97,7 +186,7 @@ func (d *Dispatcher) settle(ctx context.Context, o dispatch.Order, t *target, be
 			break
 		}
 		waited += pause
-		runs, err := d.RunsByLock(ctx, o.Lock.ID, began.Add(-lookBack))
+		runs, err := d.RunsByLock(ctx, o.Lock.ID, began.Add(-lookBack), time.Time{})
 		if err != nil {
 			problem = err.Error()
 			if dispatch.ClassOf(err) == dispatch.Fatal {
