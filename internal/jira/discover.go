@@ -44,11 +44,14 @@ type InputOptions struct {
 	MaxEvents int
 	// RestrictedComments: comments that not everybody may see are read too.
 	RestrictedComments bool
-	// StaleThreshold is the age at which a lock no longer keeps others out.
-	StaleThreshold time.Duration
+	// Judge says which locks keep others out; nil: none is known to.
+	Judge *lease.Judge
 	// LockBound is how long a read and a write of a lock may take together (guard
 	// plus jitter_min); the doctor measures against it.
 	LockBound time.Duration
+	// Conditional: locks are taken by conditional writes (lock.mode); the doctor
+	// tries them.
+	Conditional bool
 	// Authorization says how actors' roles are found.
 	Authorization Authorization
 	// Bots are accounts that count as bots, whatever they look like.
@@ -111,17 +114,18 @@ func (in *Input) Discover(ctx context.Context) (poll.Discovery, error) {
 	if err := s.all(ctx); err != nil {
 		return poll.Discovery{Scanned: len(s.seen), Notes: s.notes}, err
 	}
+	pending, held := s.free(ctx)
 	self, err := in.client.Self(ctx) // no request where a search answer named the account
 	if err != nil {
 		return poll.Discovery{Scanned: len(s.seen)}, err
 	}
-	d := poll.Discovery{Scanned: len(s.seen), Pending: len(s.pending), Held: s.held, Notes: s.notes}
+	d := poll.Discovery{Scanned: len(s.seen), Pending: len(pending), Held: held, Notes: s.notes}
 	// Among equals the last found come first: while there is a backlog, the
 	// first pages are then the last to become settled, so that reading goes on to
 	// where the backlog is.
-	slices.Reverse(s.pending)
-	slices.SortStableFunc(s.pending, func(a, b *Item) int { return a.ref.Waiting.Compare(b.ref.Waiting) })
-	chosen := in.choose(s.pending)
+	slices.Reverse(pending)
+	slices.SortStableFunc(pending, func(a, b *Item) int { return a.ref.Waiting.Compare(b.ref.Waiting) })
+	chosen := in.choose(pending)
 	shared := &cycle{input: in, self: self, roles: &roles{client: in.client, auth: in.o.Authorization}}
 	if err := in.prefetch(ctx, chosen, &d); err != nil {
 		return d, err
@@ -131,6 +135,42 @@ func (in *Input) Discover(ctx context.Context) (poll.Discovery, error) {
 		d.Items = append(d.Items, it)
 	}
 	return d, nil
+}
+
+// free leaves out of the pending issues those whose lock keeps others out, all
+// judged at once, counts them and notes those that only a run keeps. The locks are
+// the search rows' and may be stale, so this only saves work: a lock itself is
+// always read directly. Those of dead pollers whose runs have to be adopted stay in.
+func (s *scan) free(ctx context.Context) (free []*Item, held int) {
+	in, pending := s.in, s.pending
+	if in.o.Judge == nil {
+		return pending, 0
+	}
+	var locked []*Item
+	var locks []lease.Lock
+	for _, it := range pending {
+		raw, err := in.state.lock(it.row.ID, it.row.Properties)
+		if err != nil {
+			continue
+		}
+		if lock, err := lease.Decode(raw); err == nil {
+			locked, locks = append(locked, it), append(locks, lock)
+		}
+	}
+	if len(locks) == 0 {
+		return pending, 0
+	}
+	out := map[*Item]bool{}
+	for i, v := range in.o.Judge.Judge(ctx, locks) {
+		if !v.Held || v.Adopt {
+			continue
+		}
+		out[locked[i]] = true
+		if !in.o.Judge.Fresh(locks[i], in.client.ServerNow()) {
+			s.notes = append(s.notes, fmt.Sprintf("%s: its lock is stale and kept: %s", locked[i].row.Key, v.Why))
+		}
+	}
+	return slices.DeleteFunc(pending, func(it *Item) bool { return out[it] }), len(out)
 }
 
 // choose takes M of the pending issues: four in five are the longest waiting, the
@@ -224,7 +264,6 @@ type scan struct {
 	limit      int             // -1: none
 	seen       map[string]bool // whether the issue is settled
 	pending    []*Item
-	held       int
 	notes      []string
 }
 
@@ -406,21 +445,6 @@ func (s *scan) take(row issueRow) (settled bool) {
 	if !row.Updated.IsZero() && !row.Updated.After(state.Checkpoint.At) && len(state.Retry) == 0 {
 		return true
 	}
-	if s.isHeld(row) {
-		s.held++
-		return false
-	}
 	s.pending = append(s.pending, it)
 	return false
-}
-
-// isHeld reports whether the lock in the search row is fresh. The row may be
-// stale, so this only saves work: the lock itself is always read directly.
-func (s *scan) isHeld(row issueRow) bool {
-	raw, err := s.in.state.lock(row.ID, row.Properties)
-	if err != nil {
-		return false
-	}
-	lock, err := lease.Decode(raw)
-	return err == nil && lock.Fresh(s.in.client.ServerNow(), s.in.o.StaleThreshold)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fullsend/poll-action/internal/dispatch"
 	"github.com/fullsend/poll-action/internal/httpx"
+	"github.com/fullsend/poll-action/internal/lease"
 )
 
 // maxSkew is how far clocks may differ without a warning. Staleness is judged by
@@ -40,6 +41,7 @@ func (in *Input) Probe(ctx context.Context) []dispatch.Check {
 		}
 	}
 	p.roundTrip(ctx, &found[0], in.o.LockBound)
+	p.conditional(ctx, &found[0])
 	return p.checks
 }
 
@@ -206,45 +208,78 @@ func (p *probe) rights(ctx context.Context, project string) {
 // interruption.
 const putBackTime = 4 * time.Second
 
-// roundTrip writes and reads a property of its own on one issue, and puts back
-// what was there.
+// roundTrip measures a property of its own on one issue, as a lock would be read
+// and written, and puts back what was there.
 func (p *probe) roundTrip(ctx context.Context, row *issueRow, bound time.Duration) {
 	c := p.in.client
-	name := strings.TrimSuffix(p.in.state.props.Lock, "lock") + "doctor"
+	check := "properties of " + row.Key
 	value, err := json.Marshal(map[string]string{"ts": c.ServerNow().UTC().Format(time.RFC3339Nano)})
 	if err != nil {
-		p.fail("properties of "+row.Key, err, "")
+		p.fail(check, err, "")
 		return
 	}
-	start := c.now()
-	before, err := c.properties(ctx, row.ID, name)
-	if err != nil {
-		p.fail("properties of "+row.Key, err, "")
-		return
+	s := &scratch{client: c, name: strings.TrimSuffix(p.in.state.props.Lock, "lock") + "doctor"}
+	took, err := lease.Measure(ctx, s, row.ID, 1, c.now, value)
+	if s.written {
+		if undone := p.putBack(ctx, row.ID, s.name, s.before); undone != nil {
+			err = errors.Join(err, undone)
+			if errors.Is(err, lease.ErrNotRead) {
+				err = undone
+			}
+		}
 	}
-	_, err = c.putProperty(httpx.Once(ctx), row.ID, name, value)
-	took := c.now().Sub(start)
-	if statusOf(err) != 0 { // refused: there is nothing to put back
-		p.fail("properties of "+row.Key, err, "")
-		return
-	}
-	var after propertied
-	if err == nil {
-		after, err = c.properties(ctx, row.ID, name)
-	}
-	err = errors.Join(err, p.putBack(ctx, row.ID, name, before.Properties))
-	switch {
+	const cure = "raise lock.guard for all pollers of the repository"
+	switch fit := took.Fits(bound); {
+	case errors.Is(err, lease.ErrNotRead):
+		p.add(check, dispatch.Bad, err.Error()+": locks cannot work on this site", "")
 	case err != nil:
-		p.fail("properties of "+row.Key, err, "")
-	case scalar(members(after.Properties[name])["ts"]) != scalar(members(value)["ts"]):
-		p.add("properties of "+row.Key, dispatch.Bad, "a value that was just written is not what is read: locks cannot work on this site", "")
-	case took > bound:
-		p.add("properties of "+row.Key, dispatch.Bad, fmt.Sprintf("a read and a write took %s, longer than guard plus jitter_min (%s): no lock could be taken", took.Round(time.Millisecond), bound), "raise lock.guard for all pollers of the repository")
-	case took > bound/2:
-		p.add("properties of "+row.Key, dispatch.Doubtful, fmt.Sprintf("a read and a write took %s of the %s that guard plus jitter_min allow", took.Round(time.Millisecond), bound), "raise lock.guard for all pollers of the repository")
+		p.fail(check, err, "")
+	case fit == lease.TooSlow:
+		p.add(check, dispatch.Bad, fmt.Sprintf("%s, longer than guard plus jitter_min (%s): no lock could be taken", took, bound), cure)
+	case fit == lease.Tight:
+		p.add(check, dispatch.Doubtful, fmt.Sprintf("%s of the %s that guard plus jitter_min allow", took, bound), cure)
 	default:
-		p.add("properties of "+row.Key, dispatch.Good, fmt.Sprintf("a read and a write took %s of the %s that guard plus jitter_min allow", took.Round(time.Millisecond), bound), "")
+		p.add(check, dispatch.Good, fmt.Sprintf("%s of the %s that guard plus jitter_min allow", took, bound), "")
 	}
+}
+
+// scratch is a property that is measured.
+type scratch struct {
+	client *Client
+	name   string
+	// before is what stood there at the first read.
+	before map[string]json.RawMessage
+	// written says that something may have been written since.
+	written bool
+}
+
+// Get implements [lease.Register].
+func (s *scratch) Get(ctx context.Context, item string) ([]byte, error) {
+	issue, err := s.client.properties(ctx, item, s.name)
+	if err != nil {
+		return nil, err
+	}
+	if s.before == nil {
+		s.before = issue.Properties
+	}
+	if raw, is := issue.Properties[s.name]; is {
+		return raw, nil
+	}
+	return nil, lease.ErrAbsent
+}
+
+// Put implements [lease.Register].
+func (s *scratch) Put(ctx context.Context, item string, value []byte) (bool, error) {
+	created, err := s.client.putProperty(httpx.Once(ctx), item, s.name, value)
+	if statusOf(err) == 0 { // else it was refused: there is nothing to put back
+		s.written = true
+	}
+	return created, err
+}
+
+// Delete implements [lease.Register].
+func (s *scratch) Delete(ctx context.Context, item string) error {
+	return s.client.deleteProperty(ctx, item, s.name)
 }
 
 // putBack makes a property what it was before. A write whose answer was lost may

@@ -180,7 +180,9 @@ func FuzzLastCheck(f *testing.F) {
 }
 
 func FuzzJournal(f *testing.F) {
-	seeds(f, `{"v":1,"keys":{"a:comment-1":{"t":1,"run":2}},"retry":{"b":3}}`, `{"v":1}`, `{"v":2}`, `null`, `[]`, `{"v":1,"keys":{"a":null,"b":7},"retry":[]}`, `{"v":1,"keys":{"\ud800":{}}}`,
+	const key = "a:comment-1"
+	seeds(f, `{"v":1,"keys":{"a:comment-1":{"t":1,"run":2,"n":2,"d":true}},"retry":{"b":3}}`, `{"v":1,"keys":{"a:comment-1":{"t":1,"run":7,"h":"x","n":1e999},"b":{"run":7,"n":-1,"d":1},"c":{"n":"x","d":"true"},"d":{"n":[],"d":{}}}}`,
+		`{"v":1,"keys":{"a:comment-1":{"run":7,"n":null,"d":null,"t":-5}},"retry":{"a:comment-1":5}}`, `{"v":1,"keys":{"a:comment-1":{"t":1,"N":2.9,"D":true,"n":"2"}}}`, `{"v":1,"keys":{"a:comment-1":{"t":1,"run":2}},"retry":{"b":3}}`, `{"v":1}`, `{"v":2}`, `null`, `[]`, `{"v":1,"keys":{"a":null,"b":7},"retry":[]}`, `{"v":1,"keys":{"\ud800":{}}}`,
 		`{"v":1,"keys":{"`+strings.Repeat("<", 1000)+`":{"t":9}}}`)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		doc, err := decodeJournal(raw)
@@ -201,6 +203,53 @@ func FuzzJournal(f *testing.F) {
 		second, err := back.encode()
 		if err != nil || !bytes.Equal(first, second) {
 			t.Errorf("written as %s, then as %s (%v)", first, second, err)
+		}
+		for k, e := range doc.Keys {
+			if e.N < 0 || e.N > Limit {
+				t.Errorf("%s was given back %d times", k, e.N)
+			}
+		}
+		if len(raw) > maxJournal/4 { // else what was given back need not have room
+			return
+		}
+		again := func() {
+			t.Helper()
+			written, err := back.encode()
+			if err == nil {
+				back, err = decodeJournal(written)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		when := func(int64) int64 { return 5 }
+		before := back.Keys[key]
+		switch end := back.giveBack(key, 7, when); end {
+		case Returned:
+			again()
+			if e := back.Keys[key]; e.N != before.N+1 || e.Run != 7 || back.Retry[key] != 5 || before.D || before.Run != 0 && before.Run != 7 {
+				t.Errorf("%+v was given back as %+v, retry %v", before, e, back.Retry)
+			}
+			if end = back.giveBack(key, 7, when); end != Already {
+				t.Errorf("a second time: %s", end)
+			}
+		case Already, Dropped, Exhausted, Elsewhere:
+			if unchanged, err := back.encode(); err != nil || !bytes.Equal(unchanged, second) {
+				t.Errorf("%s, and written as %s (%v)", end, unchanged, err)
+			}
+		}
+		for _, drop := range []bool{true, false} {
+			keys, _ := back.revoke([]int64{7, 0, -1}, drop, when)
+			again()
+			for _, k := range keys {
+				_, retried := back.Retry[k]
+				if e := back.Keys[k]; e.Run != 7 || bool(e.D) != drop || retried == drop {
+					t.Errorf("taken back (drop %t): %s %+v, retry %t", drop, k, e, retried)
+				}
+			}
+			if more, changed := back.revoke([]int64{7}, drop, when); changed || len(more) != len(keys) {
+				t.Errorf("taken back again (drop %t): %q, then %q", drop, keys, more)
+			}
 		}
 	})
 }

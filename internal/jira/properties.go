@@ -83,14 +83,22 @@ func (c *Client) bulkProperties(ctx context.Context, ids []string, names ...stri
 	return answer.Issues, err
 }
 
+// fits returns an error for a value that is too large.
+func fits(name string, value []byte) error {
+	if len(value) <= maxProperty {
+		return nil
+	}
+	return &dispatch.Error{
+		Class: dispatch.Permanent,
+		Err:   fmt.Errorf("the value for property %s has %d bytes, Jira takes at most %d", name, len(value), maxProperty),
+	}
+}
+
 // putProperty stores value; created says that there was none before. The request
 // is repeated on failures only when ctx allows it (see httpx.Repeatable).
 func (c *Client) putProperty(ctx context.Context, issueID, name string, value []byte) (created bool, err error) {
-	if len(value) > maxProperty {
-		return false, &dispatch.Error{
-			Class: dispatch.Permanent,
-			Err:   fmt.Errorf("the value for property %s has %d bytes, Jira takes at most %d", name, len(value), maxProperty),
-		}
+	if err := fits(name, value); err != nil {
+		return false, err
 	}
 	status, err := c.call(httpx.Subject(ctx, issueID), http.MethodPut, c.propertyPath(issueID, name), nil, value, nil)
 	switch status {

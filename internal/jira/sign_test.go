@@ -419,7 +419,7 @@ func TestASignedJournalStaysBelowJirasCap(t *testing.T) {
 		}
 		doc := &state.record(is.ID).seen
 		for n := range 2000 {
-			doc.Keys[fmt.Sprintf("agent:comment-%d", 10_000+n)] = journal1{T: int64(1_700_000_000_000 + n), Run: int64(17_000_000_000 + n)}
+			doc.Keys[fmt.Sprintf("agent:comment-%d", 10_000+n)] = entry{T: int64(1_700_000_000_000 + n), Run: int64(17_000_000_000 + n)}
 		}
 		for n := range 3 {
 			s.equal(nil, state.Advance(t.Context(), ref, poll.Checkpoint{At: time.Now().Add(time.Duration(n))}), "advance")

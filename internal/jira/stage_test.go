@@ -19,6 +19,7 @@ import (
 
 	"github.com/fullsend/poll-action/internal/event"
 	"github.com/fullsend/poll-action/internal/httpx"
+	"github.com/fullsend/poll-action/internal/lease"
 	"github.com/fullsend/poll-action/internal/poll"
 	"github.com/fullsend/poll-action/internal/sim"
 	"github.com/fullsend/poll-action/internal/sim/simtest"
@@ -91,7 +92,7 @@ func newStage(t *testing.T, opts ...simtest.Option) *stage {
 		o: InputOptions{
 			Name: "jira", Repo: simtest.Repo, Queries: []string{"project = PROJ"}, M: 50,
 			ScanLimit: 1000, ScanWindow: 7 * day, FirstPollWindow: day, ReplayWindow: 7 * day,
-			MaxEvents: 100, StaleThreshold: 15 * time.Minute,
+			MaxEvents: 100, Judge: &lease.Judge{Rules: lease.Rules{StaleThreshold: 15 * time.Minute}, ServerNow: time.Now},
 			IntN: func(int) int { return 1 }, // never a wide scan
 		},
 	}

@@ -9,13 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/fullsend/poll-action/internal/dispatch"
 	"github.com/fullsend/poll-action/internal/httpx"
 	"github.com/fullsend/poll-action/internal/lease"
 	"github.com/fullsend/poll-action/internal/poll"
@@ -42,6 +40,9 @@ type record struct {
 	fresh map[string]json.RawMessage
 	// id is the issue's own id; an item may be named by its key.
 	id string
+	// hidden is the stored lock where the last direct read gave out something else
+	// for it: it does not count, or is null.
+	hidden json.RawMessage
 	// locked says that the journal was loaded under the lock and may be written.
 	locked bool
 	// said are the digests of the comments' texts as detection last read them.
@@ -93,7 +94,13 @@ func (s *State) Get(ctx context.Context, item string) ([]byte, error) {
 	r.id = cmp.Or(issue.ID, r.id)
 	id := r.id
 	s.mu.Unlock()
-	return s.lock(id, issue.Properties)
+	lock, err := s.lock(id, issue.Properties)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.hidden = nil; !bytes.Equal(lock, issue.Properties[s.props.Lock]) {
+		r.hidden = issue.Properties[s.props.Lock]
+	}
+	return lock, err
 }
 
 // rejected is what a lock reads as whose signature does not count: a value that is
@@ -130,11 +137,7 @@ func (s *State) Put(ctx context.Context, item string, value []byte) (bool, error
 		return false, err
 	}
 	created, err := s.client.putProperty(httpx.Once(ctx), item, s.props.Lock, value)
-	var limit *httpx.LimitError
-	if errors.As(err, &limit) || statusOf(err) == http.StatusTooManyRequests {
-		err = fmt.Errorf("%w: %w", lease.ErrSlow, err) // a turn lost to a rate limit is no failure
-	}
-	return created, err
+	return created, lostTurn(err)
 }
 
 // Delete removes the lock.
@@ -219,9 +222,6 @@ func (s *State) Advance(ctx context.Context, item poll.Ref, to poll.Checkpoint) 
 	return nil
 }
 
-// Journal returns the issue's journal as of the last Load.
-func (s *State) Journal(item poll.Ref) poll.Journal { return &journal{state: s, id: item.ID} }
-
 // decode understands the properties as far as they can be understood; the rest
 // counts as absent and is noted.
 func (s *State) decode(issueID string, props map[string]json.RawMessage) (poll.State, journalDoc) {
@@ -259,9 +259,15 @@ func (s *State) decode(issueID string, props map[string]json.RawMessage) (poll.S
 	// The signature of what stands is kept, also when cycles that were killed have
 	// left those of checkpoints that were never written.
 	doc.LastCheckSigs = s.signer.standing(issueID, s.props.LastCheck, props[s.props.LastCheck], sigs)
-	state.Keys = make(map[string]bool, len(doc.Keys))
-	for k := range doc.Keys {
+	state.Keys, state.Runs, state.Nameless = make(map[string]bool, len(doc.Keys)), map[int64]bool{}, map[string]bool{}
+	for k, e := range doc.Keys {
 		state.Keys[k] = true
+		if e.Run > 0 {
+			state.Runs[e.Run] = true
+			continue
+		}
+		agent, _, _ := strings.Cut(k, ":")
+		state.Nameless[agent] = true
 	}
 	state.Retry = make(map[string]time.Time, len(doc.Retry))
 	for k, ms := range doc.Retry {
@@ -292,197 +298,6 @@ func decodeLastCheck(raw []byte) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%s is no RFC 3339 time", quoted(s))
 	}
 	return at, nil
-}
-
-// journalDoc is the property "seen" (contract, section 4).
-type journalDoc struct {
-	V     int                 `json:"v"`
-	Keys  map[string]journal1 `json:"keys"`
-	Retry map[string]int64    `json:"retry,omitempty"`
-	// LastCheckSigs are the signatures of the present and the previous lastCheck
-	// where that is a text, which cannot carry one.
-	LastCheckSigs []string `json:"lastCheckSigs,omitempty"`
-}
-
-// journal1 is one dispatched key: the event's time in Unix milliseconds and the
-// run's id, 0 for an order that was refused for good. H, for a comment, is the
-// digest of what it said.
-type journal1 struct {
-	T   int64  `json:"t"`
-	Run int64  `json:"run"`
-	H   string `json:"h,omitempty"`
-}
-
-// size is about how long the entry is as JSON.
-func (e journal1) size() int {
-	n := len(`{"t":,"run":}`) + digits(e.T) + digits(e.Run)
-	if e.H != "" {
-		n += len(`,"h":""`) + len(e.H)
-	}
-	return n
-}
-
-func newJournalDoc() journalDoc {
-	return journalDoc{V: 1, Keys: map[string]journal1{}, Retry: map[string]int64{}}
-}
-
-// maxJournal leaves room for signatures below Jira's cap.
-const maxJournal = maxProperty - 512
-
-// maxKey bounds a dispatch key that is believed, in bytes.
-const maxKey = 1024
-
-// decodeJournal reads the journal; single entries that make no sense are
-// dropped, a document that makes none is an error.
-func decodeJournal(raw []byte) (journalDoc, error) {
-	doc := newJournalDoc()
-	if len(raw) > maxProperty {
-		return doc, fmt.Errorf("%d bytes", len(raw))
-	}
-	var wire struct {
-		V     json.RawMessage `json:"v"`
-		Keys  json.RawMessage `json:"keys"`
-		Retry json.RawMessage `json:"retry"`
-	}
-	if err := json.Unmarshal(raw, &wire); err != nil {
-		return doc, fmt.Errorf("not a JSON object: %s", quoted(string(raw)))
-	}
-	var v int
-	if json.Unmarshal(wire.V, &v) != nil || v != 1 {
-		return doc, fmt.Errorf("version %s is not 1", quoted(string(wire.V)))
-	}
-	doc.LastCheckSigs = lastCheckSigs(raw)
-	for k, raw := range members(wire.Keys) {
-		var e journal1
-		if len(k) <= maxKey && json.Unmarshal(raw, &e) == nil && !bytes.Equal(raw, []byte("null")) {
-			doc.Keys[k] = e
-		}
-	}
-	for k, raw := range members(wire.Retry) {
-		var ms int64
-		if len(k) <= maxKey && json.Unmarshal(raw, &ms) == nil && ms > 0 && ms < maxUnixMilli {
-			doc.Retry[k] = ms
-		}
-	}
-	return doc, nil
-}
-
-// maxUnixMilli is the year 9999, the last that RFC 3339 can write.
-const maxUnixMilli = 253402300799999
-
-func members(raw json.RawMessage) map[string]json.RawMessage {
-	var m map[string]json.RawMessage
-	if json.Unmarshal(raw, &m) != nil {
-		return nil
-	}
-	return m
-}
-
-// encode writes the document within Jira's cap: the oldest keys go first, then
-// the oldest retries. Within the overlap that detection reads again there are
-// never that many.
-func (d journalDoc) encode() ([]byte, error) {
-	d.V = 1
-	raw, err := json.Marshal(d)
-	for err == nil && len(raw) > maxJournal && len(d.Keys)+len(d.Retry) > 0 {
-		excess := len(raw) - maxJournal
-		if len(d.Keys) > 0 {
-			dropOldest(d.Keys, excess, func(e journal1) (int64, int) { return e.T, e.size() })
-		} else {
-			dropOldest(d.Retry, excess, func(t int64) (int64, int) { return t, digits(t) })
-		}
-		raw, err = json.Marshal(d)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("encode the journal: %w", err)
-	}
-	return raw, nil
-}
-
-// dropOldest removes the oldest entries of m that take up at least excess bytes;
-// about returns an entry's time and the length of its value.
-func dropOldest[V any](m map[string]V, excess int, about func(V) (at int64, size int)) {
-	keys := sortedKeys(m)
-	slices.SortStableFunc(keys, func(a, b string) int {
-		at, _ := about(m[a])
-		bt, _ := about(m[b])
-		return cmp.Compare(at, bt)
-	})
-	for _, k := range keys {
-		if excess <= 0 {
-			return
-		}
-		_, size := about(m[k])
-		excess -= len(k) + len(`"":,`) + size
-		delete(m, k)
-	}
-}
-
-func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
-
-// journal is one issue's journal.
-type journal struct {
-	state *State
-	id    string
-}
-
-// Begin implements [dispatch.Journal]; it costs no request.
-func (j *journal) Begin(_ context.Context, key string) (bool, error) {
-	j.state.mu.Lock()
-	defer j.state.mu.Unlock()
-	r := j.state.record(j.id)
-	if _, again := r.seen.Retry[key]; again {
-		return true, nil
-	}
-	_, done := r.seen.Keys[key]
-	return !done && !r.untold(key), nil
-}
-
-// Commit implements [dispatch.Journal].
-func (j *journal) Commit(ctx context.Context, key string, at time.Time, r dispatch.Receipt) error {
-	return j.update(ctx, func(d *journalDoc) {
-		e := journal1{T: at.UnixMilli(), Run: r.RunID}
-		if _, comment, ok := commentOf(key); ok {
-			e.H = j.state.record(j.id).said[comment]
-		}
-		d.Keys[key] = e
-		delete(d.Retry, key)
-	})
-}
-
-// Abort implements [dispatch.Journal].
-func (j *journal) Abort(ctx context.Context, key string, at time.Time, cause error) error {
-	if dispatch.ClassOf(cause) != dispatch.Permanent {
-		return nil
-	}
-	return j.Commit(ctx, key, at, dispatch.Receipt{})
-}
-
-// Forget implements [poll.Journal].
-func (j *journal) Forget(ctx context.Context, keys []string) error {
-	return j.update(ctx, func(d *journalDoc) {
-		for _, k := range keys {
-			delete(d.Retry, k)
-		}
-	})
-}
-
-func (j *journal) update(ctx context.Context, change func(*journalDoc)) error {
-	j.state.mu.Lock()
-	doc := &j.state.record(j.id).seen
-	change(doc)
-	value, err := doc.encode()
-	j.state.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if value, err = j.state.seal(j.id, j.state.props.Seen, value); err != nil {
-		return err
-	}
-	if _, err := j.state.client.putProperty(httpx.Repeatable(ctx), j.id, j.state.props.Seen, value); err != nil {
-		return fmt.Errorf("store the journal (seen): %w", err)
-	}
-	return nil
 }
 
 // lastCheck makes the checkpoint's value: a text, which other pollers read too;

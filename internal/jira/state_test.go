@@ -408,7 +408,7 @@ func TestSingleEntriesOfAJournalThatMakeNoSenseAreDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := journalDoc{V: 1, Keys: map[string]journal1{"a": {T: 1, Run: 2}, "e": {}}, Retry: map[string]int64{"f": 5}}
+	want := journalDoc{V: 1, Keys: map[string]entry{"a": {T: 1, Run: 2}, "e": {}}, Retry: map[string]int64{"f": 5}}
 	if diff := cmp.Diff(want, doc); diff != "" {
 		t.Error(diff)
 	}
@@ -428,7 +428,7 @@ func TestAJournalThatIsFullKeepsTheNewest(t *testing.T) {
 	t.Parallel()
 	d := newJournalDoc()
 	for i := range 5000 {
-		d.Keys[fmt.Sprintf("agent-%d:comment-%d", i%7, i)] = journal1{T: int64(1_700_000_000_000 + i), Run: int64(i)}
+		d.Keys[fmt.Sprintf("agent-%d:comment-%d", i%7, i)] = entry{T: int64(1_700_000_000_000 + i), Run: int64(i)}
 	}
 	d.Retry["again"] = 5
 	raw, err := d.encode()
@@ -449,7 +449,7 @@ func TestAJournalThatIsFullKeepsTheNewest(t *testing.T) {
 	}
 	// One more costs about one.
 	before := len(got.Keys)
-	got.Keys["agent:new"] = journal1{T: 1_800_000_000_000, Run: 1}
+	got.Keys["agent:new"] = entry{T: 1_800_000_000_000, Run: 1}
 	if raw, err = got.encode(); err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +475,7 @@ func TestAJournalIsWrittenInTheSameBytesEveryTime(t *testing.T) {
 		d := newJournalDoc()
 		for i := range 3000 {
 			k := (i*7919 + n*13) % 3000 // another order of insertion
-			d.Keys[fmt.Sprintf("k%d", k)] = journal1{T: int64(k / 10), Run: int64(k)}
+			d.Keys[fmt.Sprintf("k%d", k)] = entry{T: int64(k / 10), Run: int64(k)}
 		}
 		raw, err := d.encode()
 		if err != nil {

@@ -37,7 +37,7 @@ func (r *record) untold(key string) bool {
 	if !ok || r.said[comment] == "" {
 		return false
 	}
-	var last journal1
+	var last entry
 	for k, e := range r.seen.Keys {
 		if a, c, ok := commentOf(k); ok && a == agent && c == comment && e.T >= last.T {
 			last = e
