@@ -111,6 +111,8 @@ const (
 	Dispatched Status = "dispatched"
 	// Duplicate: the journal already had the key.
 	Duplicate Status = "duplicate"
+	// Adopted: somebody who died before it was journalled had started its run.
+	Adopted Status = "adopted"
 	// Refused: it can never succeed; the journal remembers that.
 	Refused Status = "refused"
 	// Failed: it will be tried again.
@@ -125,7 +127,7 @@ const (
 // may pass its event.
 func (s Status) Final() bool {
 	switch s {
-	case Dispatched, Duplicate, Refused:
+	case Dispatched, Duplicate, Adopted, Refused:
 		return true
 	case Failed, Uncertain, Lost:
 	}

@@ -109,6 +109,11 @@ type State struct {
 	Checkpoint Checkpoint
 	// Keys are the dispatch keys that were dispatched or refused for good.
 	Keys map[string]bool
+	// Runs are the ids of the runs that the journal names.
+	Runs map[int64]bool
+	// Nameless are the agents of which the journal has a key without a run's id:
+	// an unknown run of theirs may belong to that.
+	Nameless map[string]bool
 	// Retry maps dispatch keys that must be dispatched again, though the
 	// checkpoint is past them, to the times of their events.
 	Retry map[string]time.Time

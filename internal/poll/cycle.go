@@ -236,11 +236,10 @@ func (r *run) inspect(ctx context.Context, item WorkItem, state State) (*view, e
 		v.todo += len(open)
 		v.judged, v.orders = append(v.judged, a), append(v.orders, open)
 	}
-	if delta.Complete {
-		for key := range state.Retry {
-			if !retried[key] {
-				v.orphans = append(v.orphans, key)
-			}
+	for key, at := range state.Retry {
+		// What lies before Next was read, also where more follows.
+		if !retried[key] && (delta.Complete || !at.After(delta.Next.At)) {
+			v.orphans = append(v.orphans, key)
 		}
 	}
 	return v, nil
@@ -261,7 +260,13 @@ func (r *run) serveAll(ctx, grace context.Context, chosen []*view) {
 			g.Go(func() error { r.serve(ctx, grace, v, a.Lease); return nil })
 		case lease.Contended(a.Err):
 			r.add(func(rep *Report) { rep.Contended++ })
-			r.row(v, Row{Status: ItemContended, Reason: a.Err.Error()})
+			row := Row{Status: ItemContended, Reason: a.Err.Error()}
+			var held *lease.HeldError
+			if errors.As(a.Err, &held) && len(held.Adopted) > 0 {
+				g.Go(func() error { r.adoptHeld(ctx, grace, v, row, held.Adopted); return nil })
+				continue
+			}
+			r.row(v, row)
 		default:
 			r.fail(ctx, v, a.Err)
 		}
@@ -300,6 +305,14 @@ func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
 	journal := r.o.Checkpoints.Journal(v.item.Ref())
 	var problems []error
 	var lost, unclear, left bool // the lock is somebody else's; a run may exist; orders are left over
+	if runs := l.Inherited(); len(runs) > 0 {
+		if err := r.adopt(grace, v, journal, runs, &row); err != nil {
+			r.close(v, row, []error{err}, false)
+			return // the lock still carries the runs, and a later cycle adopts them
+		}
+		l.Settled()
+	}
+	behind := map[string]bool{} // agents with an order that failed: their later ones wait, see adopt
 	for i, a := range v.judged {
 		var runs []lease.Run
 		final := true
@@ -308,6 +321,10 @@ func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
 				final, left = false, true
 				break
 			}
+			if behind[o.Agent] {
+				final = false
+				continue
+			}
 			o.Lock.ID = l.ID()
 			oc := dispatch.Place(grace, r.o.Output, journal, guard, o, a.Occurrence.At)
 			r.settle(&row, oc)
@@ -315,16 +332,20 @@ func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
 			switch oc.Status {
 			case dispatch.Dispatched:
 				keep = true
+				if oc.Err != nil { // not journalled: the lock is the evidence, and a later cycle adopts the run
+					final, unclear = false, true
+				}
 				runs = append(runs, lease.Run{Agent: o.Agent, ID: oc.Receipt.RunID, URL: oc.Receipt.RunURL})
 			case dispatch.Uncertain:
 				keep, unclear = true, true
 			case dispatch.Lost:
 				lost = true
 			case dispatch.Failed:
+				behind[o.Agent] = true
 				if dispatch.ClassOf(oc.Err) == dispatch.Fatal {
 					r.halt(oc.Err)
 				}
-			case dispatch.Duplicate, dispatch.Refused:
+			case dispatch.Duplicate, dispatch.Adopted, dispatch.Refused:
 			}
 			if oc.Err != nil {
 				problems = append(problems, oc.Err)
@@ -362,8 +383,11 @@ func (r *run) unserved(ctx context.Context) Row {
 // close gives the item its row.
 func (r *run) close(v *view, row Row, problems []error, lost bool) {
 	for _, o := range row.Runs {
-		if o.Status == string(dispatch.Dispatched) {
+		switch {
+		case o.Status == string(dispatch.Dispatched):
 			row.Status, row.Reason = ItemDispatched, ""
+		case o.Status == string(dispatch.Adopted) && row.Status == ItemNothing:
+			row.Status, row.Reason = ItemAdopted, ""
 		}
 	}
 	switch err := errors.Join(problems...); {
@@ -433,6 +457,8 @@ func (r *run) settle(row *Row, oc dispatch.Outcome) {
 			rep.Refused++
 		case dispatch.Failed, dispatch.Uncertain:
 			rep.Failed++
+		case dispatch.Adopted:
+			rep.Adopted++
 		case dispatch.Lost:
 			rep.Contended++
 		}

@@ -225,10 +225,12 @@ func TestRetryKeysWithoutAnEventAreForgottenUnderTheLock(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		limit int
+		ago   []time.Duration // of the events
 		left  int
 	}{
-		{"the event does not exist", 0, 0},
-		{"not everything was read", 1, 1},
+		{"the event does not exist", 0, []time.Duration{4 * time.Hour}, 0},
+		{"it does not exist among what was read", 1, []time.Duration{4 * time.Hour}, 0},
+		{"it may be among what was not read", 1, []time.Duration{4 * time.Hour, 110 * time.Minute}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -239,12 +241,14 @@ func TestRetryKeysWithoutAnEventAreForgottenUnderTheLock(t *testing.T) {
 				w.say("1", "talk", 2*time.Hour)
 				i := w.issue("1")
 				i.checkpoint.At = time.Now().Add(-time.Hour)
-				i.retry["triage:comment-1"] = time.Now().Add(-4 * time.Hour)
+				for n, ago := range tc.ago {
+					i.retry["triage:comment-"+strconv.Itoa(n)] = time.Now().Add(-ago)
+				}
 				rep := w.poller(t, "p").cycle(t.Context())
 				if len(i.retry) != tc.left || len(w.orders) != 0 || !rep.OK() {
 					t.Errorf("retry %v, %+v", i.retry, rep)
 				}
-				if forgot := w.calls("forget", "lock-put", "lock-delete"); len(forgot) != 3*(1-tc.left) || tc.left == 0 && !strings.Contains(forgot[1], "forget") {
+				if forgot := w.calls("forget", "lock-put", "lock-delete"); len(forgot) != 3 || !strings.Contains(forgot[1], "forget triage:comment-0") {
 					t.Errorf("calls %v", forgot)
 				}
 				if w.lock("1") != nil {
@@ -264,8 +268,8 @@ func TestTheCheckpointStopsBeforeTheFirstEventThatIsNotFinal(t *testing.T) {
 		stop int              // the event before which the checkpoint stops, -1: none
 	}{
 		{"all succeed", nil, "triage 0,code 0,triage 1,code 1,triage 2,code 2", -1},
-		{"the second event fails for one agent", map[string]error{"code 1": errBoom}, "triage 0,code 0,triage 1,triage 2,code 2", 1},
-		{"the first fails for all", map[string]error{"triage 0": errBoom, "code 0": errBoom}, "triage 1,code 1,triage 2,code 2", 0},
+		{"the second event fails for one agent, whose later ones wait", map[string]error{"code 1": errBoom}, "triage 0,code 0,triage 1,triage 2", 1},
+		{"the first fails for all", map[string]error{"triage 0": errBoom, "code 0": errBoom}, "", 0},
 		{"the last fails", map[string]error{"triage 2": errBoom}, "triage 0,code 0,triage 1,code 1,code 2", 2},
 		{"a refusal for good is final", map[string]error{"code 1": classed(dispatch.Permanent)}, "triage 0,code 0,triage 1,triage 2,code 2", -1},
 		{"what is uncertain stops the item", map[string]error{"code 1": classed(dispatch.Unknown)}, "triage 0,code 0,triage 1", 1},
@@ -408,11 +412,16 @@ func TestARunThatCouldNotBeJournalledIsReportedAndNotLost(t *testing.T) {
 		if rep.Dispatched != 1 || len(row.Runs) != 1 || row.Runs[0].Status != "dispatched" || row.Runs[0].RunID == 0 || row.Runs[0].Reason == "" {
 			t.Errorf("%+v", row)
 		}
-		// its event is older than the margin: the checkpoint alone keeps it from running twice
+		// the lock names the run: when that has ended, the next cycle journals it
 		w.fault = nil
-		w.locks.Set("1", nil)
-		if w.poller(t, "p").cycle(t.Context()); len(w.orders) != 1 {
-			t.Errorf("%d orders", len(w.orders))
+		w.end(func() bool { return true })
+		time.Sleep(time.Minute)
+		rep = w.poller(t, "p").cycle(t.Context())
+		if row := rowOf(t, rep, "PROJ-1"); len(w.orders) != 1 || rep.Adopted != 1 || row.Status != ItemAdopted || row.Runs[0].RunID == 0 {
+			t.Errorf("%d orders, %+v", len(w.orders), row)
+		}
+		if w.lock("1") != nil || !w.issue("1").keys[row.Runs[0].Key] {
+			t.Errorf("lock %v, journal %v", w.lock("1"), w.issue("1").keys)
 		}
 	})
 }

@@ -41,6 +41,8 @@ type issue struct {
 	events     []event.Occurrence
 	checkpoint Checkpoint
 	keys       map[string]bool
+	runs       map[int64]bool // those that the journal names
+	nameless   map[string]bool
 	retry      map[string]time.Time
 	// advances are all checkpoints that were ever stored.
 	advances []time.Time
@@ -67,8 +69,18 @@ type world struct {
 	// runs are the started ones by dispatch key, orders all that were placed,
 	// committed how many runs of a key the journal took.
 	runs, committed map[string]int
-	orders          []dispatch.Order
-	seq             int64
+	// started are the runs in their order.
+	started []*started
+	orders  []dispatch.Order
+	seq     int64
+}
+
+// started is a run as the forge knows it.
+type started struct {
+	id               int64
+	agent, key, lock string
+	item             string
+	done             bool
 }
 
 func newWorld() *world {
@@ -81,7 +93,7 @@ func (w *world) issue(id string) *issue {
 			return i
 		}
 	}
-	i := &issue{id: id, key: "PROJ-" + id, created: time.Now().Add(-24 * time.Hour), keys: map[string]bool{}, retry: map[string]time.Time{}}
+	i := &issue{id: id, key: "PROJ-" + id, created: time.Now().Add(-24 * time.Hour), keys: map[string]bool{}, runs: map[int64]bool{}, retry: map[string]time.Time{}}
 	w.issues = append(w.issues, i)
 	return i
 }
@@ -161,7 +173,7 @@ func (w *world) poller(tb testing.TB, name string) *poller {
 	p.opts = Options{
 		Driver: "jira-poll", Property: "fullsend.poll.acme.shop.lock", Input: p, Checkpoints: p, Output: p,
 		Locker: lease.New(lease.Options{
-			Register: p, Driver: "jira-poll", Rules: lease.Rules{StaleThreshold: testStale}, Guard: testGuard, JitterMin: 500 * time.Millisecond, JitterMax: 1500 * time.Millisecond,
+			Register: p, Driver: "jira-poll", Rules: lease.Rules{StaleThreshold: testStale}, Evidence: p, Guard: testGuard, JitterMin: 500 * time.Millisecond, JitterMax: 1500 * time.Millisecond,
 			CleanUp: testGrace, Now: time.Now, ServerNow: time.Now, Rand: func() float64 { return 0.5 }, NewID: id,
 		}),
 		Core: dispatch.New(dispatch.Options{Validator: v, Matcher: commands{}}),
@@ -243,7 +255,7 @@ type work struct {
 }
 
 func (i *issue) state() State {
-	return State{Checkpoint: i.checkpoint, Keys: maps.Clone(i.keys), Retry: maps.Clone(i.retry)}
+	return State{Checkpoint: i.checkpoint, Keys: maps.Clone(i.keys), Runs: maps.Clone(i.runs), Nameless: i.nameless, Retry: maps.Clone(i.retry)}
 }
 
 func (i *issue) updated() time.Time {
@@ -268,12 +280,13 @@ func (p *poller) Discover(ctx context.Context) (Discovery, error) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	d := Discovery{Scanned: len(p.w.issues)}
+	judge := &lease.Judge{Rules: lease.Rules{StaleThreshold: testStale}, ServerNow: time.Now}
 	for _, i := range p.w.issues {
 		if !i.updated().After(i.checkpoint.At) && len(i.retry) == 0 {
 			continue
 		}
 		d.Pending++
-		if l := p.w.lock(i.id); l != nil && l.Fresh(time.Now(), testStale) {
+		if l := p.w.lock(i.id); l != nil && len(l.Runs) == 0 && judge.Fresh(*l, time.Now()) {
 			d.Held++
 			continue
 		}
@@ -399,7 +412,7 @@ func (j notes) store(ctx context.Context, name, key string, change func(s State)
 	defer j.p.mu.Unlock()
 	change(j.p.loaded[j.id])
 	i := j.p.w.issue(j.id)
-	i.keys, i.retry = maps.Clone(j.p.loaded[j.id].Keys), maps.Clone(j.p.loaded[j.id].Retry)
+	i.keys, i.runs, i.retry = maps.Clone(j.p.loaded[j.id].Keys), maps.Clone(j.p.loaded[j.id].Runs), maps.Clone(j.p.loaded[j.id].Retry)
 	return nil
 }
 
@@ -408,6 +421,7 @@ func (j notes) Commit(ctx context.Context, key string, _ time.Time, r dispatch.R
 		s.Keys[key] = true
 		delete(s.Retry, key)
 		if r.RunID > 0 {
+			s.Runs[r.RunID] = true
 			j.p.w.committed[key]++
 		}
 	})
@@ -447,15 +461,85 @@ func (p *poller) Dispatch(ctx context.Context, o dispatch.Order) (dispatch.Recei
 	p.w.orders = append(p.w.orders, o)
 	if p.w.outcome != nil {
 		if err := p.w.outcome(o); err != nil {
-			if p.w.ghost != nil && p.w.ghost(o) {
-				p.w.runs[o.Key]++
+			if p.w.ghost != nil && p.w.ghost(o) && dispatch.ClassOf(err) == dispatch.Unknown {
+				p.start(o)
 			}
 			return dispatch.Receipt{}, err
 		}
 	}
-	p.w.runs[o.Key]++
-	n := int64(100 + len(p.w.orders))
+	n := p.start(o)
 	return dispatch.Receipt{RunID: n, RunURL: fmt.Sprintf("https://github.com/acme/shop/actions/runs/%d", n)}, nil
+}
+
+// start starts the order's run; the caller holds the world.
+func (p *poller) start(o dispatch.Order) int64 {
+	p.w.runs[o.Key]++
+	r := &started{id: int64(100 + len(p.w.orders)), agent: o.Agent, key: o.Key, lock: o.Lock.ID, item: strings.TrimPrefix(o.Event.Entity.Key, "PROJ-")}
+	p.w.started = append(p.w.started, r)
+	return r.id
+}
+
+// Standings is what the forge knows of the runs under locks.
+func (p *poller) Standings(ctx context.Context, locks []lease.Lock) []lease.Standing {
+	out := make([]lease.Standing, len(locks))
+	for i, l := range locks {
+		out[i] = p.standing(ctx, l, false)
+	}
+	return out
+}
+
+func (p *poller) Search(ctx context.Context, l lease.Lock) lease.Standing {
+	return p.standing(ctx, l, true)
+}
+
+func (p *poller) standing(ctx context.Context, l lease.Lock, byID bool) lease.Standing {
+	name := "evidence"
+	if byID && len(l.Runs) > 0 {
+		name = "search"
+	}
+	if err := p.call(ctx, name, l.ID); err != nil {
+		return lease.Standing{Err: err}
+	}
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	s := lease.Standing{Life: lease.None}
+	for _, r := range p.w.started {
+		if named := l.Names(r.id); !named && (r.lock != l.ID || len(l.Runs) > 0 && !byID) {
+			continue
+		}
+		s.Runs = append(s.Runs, lease.Run{Agent: r.agent, ID: r.id})
+		if s.Life == lease.None {
+			s.Life = lease.Over
+		}
+		if !r.done {
+			s.Life = lease.Alive
+		}
+	}
+	return s
+}
+
+// end lets the runs of the world end. One that still holds its lock journals its
+// key and gives the lock back, unless it is killed.
+func (w *world) end(killed func() bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.started {
+		if r.done {
+			continue
+		}
+		r.done = true
+		l, i := w.lock(r.item), w.issue(r.item)
+		if killed() || l == nil || l.ID != r.lock {
+			continue
+		}
+		if _, again := i.retry[r.key]; (again || !i.keys[r.key]) && !i.runs[r.id] {
+			i.keys[r.key], i.runs[r.id] = true, true
+			delete(i.retry, r.key)
+		}
+		if !slices.ContainsFunc(w.started, func(o *started) bool { return o.lock == r.lock && !o.done }) {
+			w.locks.Set(r.item, nil)
+		}
+	}
 }
 
 func (p *poller) Get(ctx context.Context, item string) ([]byte, error) {

@@ -86,16 +86,13 @@ func (m *machine) play(t *testing.T, s step) {
 		m.alone = false
 		m.cycles(t, s, dice, 2)
 	case "end":
-		for _, i := range w.issues {
-			if l := w.lock(i.id); l != nil && len(l.Runs) > 0 {
-				w.locks.Set(i.id, nil)
-			}
-		}
+		w.end(func() bool { return dice.IntN(3) == 0 })
 	case "retry": // a run gave its work back
 		for _, i := range w.issues {
 			for _, e := range i.events {
 				key := "triage:" + e.Key
 				if i.keys[key] && w.runs[key] > 0 && i.retry[key].IsZero() && dice.IntN(3) == 0 {
+					w.end(func() bool { return false })
 					i.retry[key] = e.At
 					m.due[key]++
 				}
@@ -118,8 +115,10 @@ func (m *machine) cycles(t *testing.T, s step, dice *rand.Rand, n int) {
 	}
 	w := m.w
 	w.latency = func() time.Duration { return time.Duration(roll(300)) * time.Millisecond }
-	w.fault = func(string, string) error {
-		if roll(100) < s.Faults {
+	w.fault = func(call, _ string) error {
+		// Whether a stale lock has runs that it does not name has to be answered:
+		// where it is not, the threshold decides, and a run may be doubled.
+		if call != "search" && roll(100) < s.Faults {
 			return errBoom
 		}
 		return nil
@@ -188,8 +187,8 @@ func (m *machine) verdict() []string {
 	w := m.w
 	for _, key := range slices.Sorted(maps.Keys(m.due)) {
 		due, runs := m.due[key], w.runs[key]
-		if excused := runs - w.committed[key]; runs < due || runs > due+excused {
-			out = append(out, fmt.Sprintf("%s has %d runs, %d are due and %d were not journalled", key, runs, due, excused))
+		if runs != due {
+			out = append(out, fmt.Sprintf("%s has %d runs, %d are due, %d were journalled", key, runs, due, w.committed[key]))
 		}
 	}
 	for key := range w.runs {
@@ -209,8 +208,9 @@ func (m *machine) verdict() []string {
 }
 
 // Events appear, outputs and stores fail, processes are interrupted or die
-// between any two calls, two pollers run side by side: in the end everything
-// was dispatched, and nothing twice whose run the journal took.
+// between any two calls, two pollers run side by side, runs end and give their lock
+// back or are killed: in the end every command had exactly one run, and one more for
+// each time that it was given back.
 func TestWhateverHappensEveryCommandIsDispatchedAndNoneTwice(t *testing.T) {
 	t.Parallel()
 	for part := range 4 {

@@ -16,6 +16,9 @@ type ItemStatus string
 const (
 	// ItemDispatched: at least one run was started.
 	ItemDispatched ItemStatus = "dispatched"
+	// ItemAdopted: runs were found that an earlier poller had started and not
+	// written down.
+	ItemAdopted ItemStatus = "adopted"
 	// ItemNothing: inspected, nothing to dispatch.
 	ItemNothing ItemStatus = "nothing"
 	// ItemContended: somebody else holds the lock.
@@ -68,6 +71,7 @@ type Report struct {
 	Dispatched     int    `json:"dispatches_scheduled"`
 	Failed         int    `json:"dispatches_failed"`
 	Duplicates     int    `json:"dispatches_duplicate"`
+	Adopted        int    `json:"dispatches_adopted"`
 	Refused        int    `json:"dispatches_refused"`
 	Seeded         int    `json:"items_seeded,omitempty"`
 	Requests       int64  `json:"requests"`
@@ -110,6 +114,7 @@ func (r *Report) LogValue() slog.Value {
 		slog.Int("dispatches_scheduled", r.Dispatched),
 		slog.Int("dispatches_failed", r.Failed),
 		slog.Int("dispatches_duplicate", r.Duplicates),
+		slog.Int("dispatches_adopted", r.Adopted),
 		slog.Int("dispatches_refused", r.Refused),
 		slog.Int64("requests", r.Requests),
 		slog.Int64("rate_limit_waits", r.RateLimitWaits),
