@@ -12,6 +12,7 @@ ARG COMMIT=unknown
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false \
       -ldflags "-s -w -X github.com/fullsend/poll-action/internal/cli.version=${VERSION} -X github.com/fullsend/poll-action/internal/cli.commit=${COMMIT}" \
       -o /rootfs/fullsend-poll . \
+ && ln -s fullsend-poll /rootfs/fullsend-poll-post \
  && mkdir -p /rootfs/etc/ssl/certs /rootfs/tmp \
  && cp -L /etc/ssl/certs/ca-certificates.crt /rootfs/etc/ssl/certs/ \
  && chmod 1777 /rootfs/tmp

@@ -33,6 +33,8 @@ func (a *app) actionCommand() *cobra.Command {
 	}
 }
 
+const actionCommands = "poll, cancel, lock-refresh, lock-verify, lock-release, lock-keepalive, doctor"
+
 // actionArgs translates the inputs into arguments.
 func (a *app) actionArgs() ([]string, error) {
 	command := first(a.runner.Input("command"), "poll")
@@ -43,14 +45,16 @@ func (a *app) actionArgs() ([]string, error) {
 	switch command {
 	case "poll":
 		args = []string{"poll"}
-	case "lock-refresh", "lock-verify":
+	case "lock-refresh", "lock-verify", "lock-release", "lock-keepalive":
 		args = strings.Split(command, "-")
 	case "doctor":
 		args = []string{"doctor"}
-	case "cancel", "lock-release", "lock-keepalive", "reconcile":
-		return nil, fmt.Errorf("the command %q is not part of this version; this version has poll, lock-refresh, lock-verify and doctor", command)
+	case "cancel":
+		args = []string{"cancel", "--issue=" + a.runner.Input("cancel")}
+	case "reconcile":
+		return nil, fmt.Errorf("the command %q is not part of this version; this version has %s", command, actionCommands)
 	default:
-		return nil, fmt.Errorf("input command: %q is unknown; use poll, lock-refresh, lock-verify or doctor", command)
+		return nil, fmt.Errorf("input command: %q is unknown; use one of %s", command, actionCommands)
 	}
 	for _, name := range actionInputs() {
 		v := a.runner.Input(name)

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -32,10 +33,19 @@ const (
 
 // Process is everything that the program gets from outside.
 type Process struct {
-	// Args are the arguments without the program's name.
-	Args           []string
-	Getenv         func(string) string
+	// Name is how the program was called; [PostName] chooses the post part of an
+	// action's step. Args are the arguments without it.
+	Name   string
+	Args   []string
+	Getenv func(string) string
+	// Environ is what a command that the program starts inherits, and Stdin what
+	// it reads; nil means nothing.
+	Environ        func() []string
+	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	// Signals delivers the given signals until stop is called; nil means the
+	// process's own.
+	Signals func(sigs ...os.Signal) (c <-chan os.Signal, stop func())
 	// Transport carries all requests; nil means the real network.
 	Transport http.RoundTripper
 	Now       func() time.Time
@@ -48,37 +58,48 @@ func Main() int {
 	ctx, stop := signalContext(context.Background())
 	defer stop()
 	return Run(ctx, Process{
-		Args: os.Args[1:], Getenv: os.Getenv, Stdout: os.Stdout, Stderr: os.Stderr,
-		Now: time.Now, Rand: rand.Float64,
+		Name: os.Args[0], Args: os.Args[1:], Getenv: os.Getenv, Environ: os.Environ,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Rand: rand.Float64,
 	})
 }
 
 // Run runs the program on p and returns its exit code.
 func Run(ctx context.Context, p Process) int {
 	a := &app{Process: p}
-	out := p.Stderr
-	if a.runner = actions.New(p.Stdout, p.Getenv); a.runner.Active() {
-		out = p.Stdout
-	}
-	logRunner := actions.New(out, p.Getenv)
-	a.mask = func(secrets ...string) {
-		a.runner.Mask(secrets...)
-		if !a.runner.Active() {
-			logRunner.Mask(secrets...)
-		}
-	}
-	if a.runner.Active() {
-		logRunner = a.runner
-	}
-	a.log = slog.New(logRunner.Handler(p.Getenv("FULLSEND_POLL_LOG_FORMAT"), slog.LevelInfo))
-	root := a.root() //nolint:contextcheck // the commands get ctx from ExecuteContext
-	root.SetArgs(p.Args)
-	root.SetOut(p.Stdout)
-	root.SetErr(p.Stderr)
-	err := root.ExecuteContext(ctx)
+	a.speak(p.Stdout)
+	err := a.execute(ctx)
 	code := a.exit(ctx, err)
 	a.runner.Flush()
 	return code
+}
+
+func (a *app) execute(ctx context.Context) error {
+	if filepath.Base(a.Name) == PostName {
+		return a.post(ctx)
+	}
+	root := a.root() //nolint:contextcheck // the commands get ctx from ExecuteContext
+	root.SetArgs(a.Args)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	return root.ExecuteContext(ctx)
+}
+
+// speak makes out the way to the runner; where there is none, the log goes to
+// standard error.
+func (a *app) speak(out io.Writer) {
+	a.runner = actions.New(out, a.Getenv)
+	log := a.runner
+	if !a.runner.Active() {
+		log = actions.New(a.Stderr, a.Getenv)
+	}
+	runner := a.runner
+	a.mask = func(secrets ...string) {
+		runner.Mask(secrets...)
+		if log != runner {
+			log.Mask(secrets...)
+		}
+	}
+	a.log = slog.New(log.Handler(a.Getenv("FULLSEND_POLL_LOG_FORMAT"), slog.LevelInfo))
 }
 
 // app is one run of the program.
@@ -97,6 +118,8 @@ type app struct {
 type exitError struct {
 	code int
 	err  error // nil: everything was said already
+	// final: the code stands, also where a signal has come.
+	final bool
 }
 
 func (e *exitError) Error() string {
@@ -123,7 +146,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 		a.complain(err)
 	}
 	var sig signalError
-	if code != ExitUsage && errors.As(context.Cause(ctx), &sig) {
+	if code != ExitUsage && (ee == nil || !ee.final) && errors.As(context.Cause(ctx), &sig) {
 		return sig.exitCode()
 	}
 	return code

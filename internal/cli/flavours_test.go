@@ -100,7 +100,7 @@ func TestALostAnswerToAnyRequestOnDataCenterNeitherLosesNorDoublesAnything(t *te
 
 func TestAPollerKilledAtAnyRequestOnDataCenterLosesNothingAndDoublesAtMostOnce(t *testing.T) {
 	t.Parallel()
-	eachRequest(t, func(t *testing.T, n int, after bool) { t.Helper(); killed(t, n, after, simtest.DataCenter()) }, simtest.DataCenter())
+	eachRequest(t, func(t *testing.T, n int, after bool) { t.Helper(); killed(t, n, after, giveBack, simtest.DataCenter()) }, simtest.DataCenter())
 }
 
 // TestARunFindsItsLockByTheIssuesKeyInBothFlavours goes from a command to the

@@ -410,7 +410,7 @@ func TestAPageOfFilledPropertiesIsReadAndOneBeyondTheCapIsNot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := simtest.New(t)
-		issues := createIssues(w, 100)
+		issues := createIssues(w, sized(100, 20))
 		filler := []byte(`{"v":1,"keys":{},"x":"` + strings.Repeat("x", 32_000) + `"}`)
 		for _, i := range issues {
 			for _, name := range []string{"lock", "lastCheck", "seen"} {
@@ -418,7 +418,7 @@ func TestAPageOfFilledPropertiesIsReadAndOneBeyondTheCapIsNot(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		w.Jira.Comment(issues[50].Key, simtest.Alice, "/fs-triage go")
+		w.Jira.Comment(issues[len(issues)/2].Key, simtest.Alice, "/fs-triage go")
 		time.Sleep(time.Minute)
 		p := newPoller(t, w, testConfig("m: 100, n: 5"), 1)
 		p.mustCycle()

@@ -22,15 +22,15 @@ const lockTimeout = 2 * time.Minute
 
 func (a *app) lockCommand() *cobra.Command {
 	lock := &cobra.Command{Use: "lock", Short: "The runner's side of a work item's lock", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	verb := func(use, short string, run func(context.Context) error) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context()) }}
+	}
 	lock.AddCommand(
-		&cobra.Command{
-			Use: "refresh", Short: "Verify the lock and mark it as running; export it to later steps", Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return a.lock(cmd.Context(), true) },
-		},
-		&cobra.Command{
-			Use: "verify", Short: "Verify the lock; write nothing", Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return a.lock(cmd.Context(), false) },
-		},
+		verb("refresh", "Verify the lock and mark it as running; export it to later steps", a.lockRefresh),
+		verb("verify", "Verify the lock; write nothing", a.lockVerify),
+		verb("release", "Take this run out of the lock; with its last run the lock goes", a.lockRelease),
+		a.lockExecCommand(),
+		a.lockKeepaliveCommand(),
 	)
 	return lock
 }
@@ -40,6 +40,9 @@ type handed struct {
 	WorkItemURL, WorkItemSource, WorkItemKey string
 	LockID, LockDriver, LockProperty         string
 	Agent                                    string
+	// DispatchKey is what the journal calls the event by; empty when it is not
+	// known.
+	DispatchKey string
 }
 
 // variables returns the six variables in the contract's order.
@@ -58,31 +61,50 @@ func (h handed) variables() [][2]string {
 // inputs of the event that started the run, as they are or as the one JSON
 // object of a workflow with the single input "fullsend".
 func (a *app) handover() (handed, error) {
-	inputs := map[string]string{}
-	if a.Getenv("GITHUB_EVENT_PATH") != "" {
-		ev, err := a.runner.Event()
-		if err != nil {
-			return handed{}, err
-		}
-		inputs = ev.Inputs
-		if one := inputs["fullsend"]; one != "" {
-			var all map[string]string
-			if err := json.Unmarshal([]byte(one), &all); err != nil {
-				return handed{}, fmt.Errorf("the input fullsend is no JSON object of texts: %w", err)
-			}
-			inputs = all
-		}
+	inputs, err := a.dispatchInputs()
+	if err != nil {
+		return handed{}, err
 	}
 	get := func(env, input string) string { return first(a.Getenv(env), inputs[input]) }
-	return handed{
+	h := handed{
 		WorkItemURL:    get("FULLSEND_WORK_ITEM_URL", "work_item_url"),
 		WorkItemSource: get("FULLSEND_WORK_ITEM_SOURCE", "work_item_source"),
 		WorkItemKey:    get("FULLSEND_WORK_ITEM_KEY", "work_item_key"),
 		LockID:         get("FULLSEND_POLL_LOCK_ID", "poll_lock_id"),
 		LockDriver:     get("FULLSEND_POLL_LOCK_DRIVER", "poll_lock_driver"),
 		LockProperty:   get("FULLSEND_POLL_LOCK_PROPERTY", "poll_lock_property"),
-		Agent:          inputs["agent"],
-	}, nil
+	}
+	h.event(inputs)
+	return h, nil
+}
+
+// dispatchInputs returns the inputs of the event that started the run; outside a
+// workflow run there are none.
+func (a *app) dispatchInputs() (map[string]string, error) {
+	if a.Getenv("GITHUB_EVENT_PATH") == "" {
+		return map[string]string{}, nil
+	}
+	ev, err := a.runner.Event()
+	if err != nil {
+		return nil, err
+	}
+	one := ev.Inputs["fullsend"]
+	if one == "" {
+		return ev.Inputs, nil
+	}
+	var all map[string]string
+	if err := json.Unmarshal([]byte(one), &all); err != nil {
+		return nil, fmt.Errorf("the input fullsend is no JSON object of texts: %w", err)
+	}
+	return all, nil
+}
+
+// event completes what only the event knows, where it is the one that handed this
+// lock over.
+func (h *handed) event(inputs map[string]string) {
+	if h.LockID != "" && inputs["poll_lock_id"] == h.LockID {
+		h.Agent, h.DispatchKey = inputs["agent"], inputs["dispatch_key"]
+	}
 }
 
 var (
@@ -110,61 +132,93 @@ func (h handed) check(repo string) error {
 	return nil
 }
 
-func (a *app) lock(ctx context.Context, refresh bool) error {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
+// hold is a lock that was handed to this process, and the way to it.
+type hold struct {
+	handed
+	client *jira.Client
+	state  *jira.State
+	keeper *lease.Keeper
+	run    lease.Run
+}
+
+// hold reads and checks what was handed over.
+func (a *app) hold(ctx context.Context) (*hold, error) {
 	h, err := a.handover()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if h.LockID == "" {
-		return a.lockGone("missing", h, errors.New("no lock was handed to this run (poll_lock_id is empty): it was not started by the poller; start it by a change in the work item, or leave the lock step out for manual runs"))
+		return nil, a.lockGone(statusMissing, h, errors.New("no lock was handed to this run (poll_lock_id is empty): it was not started by the poller; start it by a change in the work item, or leave the lock step out for manual runs"))
 	}
+	return a.reach(ctx, h)
+}
+
+// reach checks a handover and connects to where its lock is.
+func (a *app) reach(ctx context.Context, h handed) (*hold, error) {
 	repo, err := a.repo()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := h.check(repo); err != nil {
-		return err
+		return nil, err
+	}
+	props, err := jira.PropertiesFor(repo)
+	if err != nil {
+		return nil, err
 	}
 	conn, flavour, err := a.connection()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	client, err := a.jiraClient(conn, flavour)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := client.Resolve(ctx); err != nil {
-		return &exitError{code: ExitFailed, err: err}
+		return nil, &exitError{code: ExitFailed, err: err}
 	}
-	state := jira.NewState(client, jira.Properties{Lock: h.LockProperty}).Signed(a.signing(repo, false))
-	keeper := &lease.Keeper{Register: state, ServerNow: client.ServerNow}
-	if refresh {
-		_, err = keeper.Refresh(ctx, h.WorkItemKey, h.LockID, a.ownRun(h.Agent, repo))
-	} else {
-		_, err = keeper.Verify(ctx, h.WorkItemKey, h.LockID)
-	}
+	state := jira.NewState(client, props).Signed(a.signing(repo, false))
+	return &hold{
+		handed: h, client: client, state: state, run: a.ownRun(h.Agent, repo),
+		keeper: &lease.Keeper{Register: state, ServerNow: client.ServerNow},
+	}, nil
+}
+
+// The values of the output lock-status.
+const (
+	statusHeld    = "held"
+	statusMissing = "missing"
+	statusLost    = "lost"
+)
+
+// fate translates an error of a keeper: the status of a lock that is not this
+// run's any more and a clause that says so, or an empty status.
+func (h *hold) fate(err error) (status, clause string) {
+	var held *lease.HeldError
 	switch {
 	case errors.Is(err, lease.ErrMissing):
-		return a.lockGone("missing", h, fmt.Errorf("the lock of %s is gone: it was released, cancelled or taken back; this run must not work, the next poll cycle starts another where one is due", h.WorkItemKey))
-	case errors.Is(err, lease.ErrLost):
-		return a.lockGone("lost", h, fmt.Errorf("the lock of %s is not this run's: %w; this run must not work, the holder does", h.WorkItemKey, err))
-	case err != nil:
-		return &exitError{code: ExitFailed, err: fmt.Errorf("the lock of %s cannot be confirmed: %w", h.WorkItemKey, err)}
-	}
-	a.log.InfoContext(ctx, "lock", "status", "held", "key", h.WorkItemKey, "lock_id", h.LockID)
-	errs := []error{a.runner.Output("lock-status", "held"), a.runner.Output("lock-id", h.LockID)}
-	if refresh {
-		for _, v := range h.variables() {
-			errs = append(errs, a.runner.Env(v[0], v[1]))
+		clause = fmt.Sprintf("the lock of %s is gone: it was released, cancelled or taken back", h.WorkItemKey)
+		if err.Error() != lease.ErrMissing.Error() {
+			clause += fmt.Sprintf(" (%v)", err)
 		}
-		errs = append(errs, a.runner.State("lock-id", h.LockID))
+		return statusMissing, clause
+	case errors.As(err, &held):
+		return statusLost, fmt.Sprintf("the lock of %s is not this run's: %v", h.WorkItemKey, held)
+	case errors.Is(err, lease.ErrLost):
+		return statusLost, fmt.Sprintf("the lock of %s is not this run's: %v", h.WorkItemKey, err)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return &exitError{code: ExitFailed, err: err}
-	}
-	return nil
+	return "", ""
+}
+
+// unconfirmed is a lock of which nobody knows whether it is held.
+func (h *hold) unconfirmed(err error) error {
+	return &exitError{code: ExitFailed, err: fmt.Errorf("the lock of %s cannot be confirmed: %w", h.WorkItemKey, err)}
+}
+
+// lockHeld says so in outputs and log.
+func (a *app) lockHeld(ctx context.Context, h handed) error {
+	a.log.InfoContext(ctx, "lock", "status", statusHeld, "key", h.WorkItemKey, "lock_id", h.LockID)
+	return errors.Join(a.runner.Output("lock-status", statusHeld), a.runner.Output("lock-id", h.LockID))
 }
 
 // lockGone ends with exit code 3 and says why in outputs and log.

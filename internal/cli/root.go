@@ -32,7 +32,7 @@ func (a *app) root() *cobra.Command {
 	f.StringSliceVar(&a.set.inputDrivers, "input-driver", nil, "use only input drivers of this type or name (may be repeated)")
 	f.StringVar(&a.set.outputDriver, "output-driver", "", "output driver instead of the configured one")
 	f.BoolVar(&a.set.dryRun, "dry-run", false, "discover and judge, but lock, dispatch and write nothing")
-	root.AddCommand(a.pollCommand(), a.doctorCommand(), a.lockCommand(), a.explainCommand(), a.demoCommand(), a.actionCommand(), a.versionCommand())
+	root.AddCommand(a.pollCommand(), a.cancelCommand(), a.doctorCommand(), a.lockCommand(), a.explainCommand(), a.demoCommand(), a.actionCommand(), a.versionCommand())
 	root.CompletionOptions.HiddenDefaultCmd = false
 	return root
 }

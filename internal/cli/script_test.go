@@ -15,12 +15,15 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/fullsend/poll-action/internal/lease"
 	"github.com/fullsend/poll-action/internal/sim"
 	"github.com/fullsend/poll-action/internal/sim/simtest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"fullsend-poll": func() { os.Exit(Main()) }})
+	testscript.Main(m, map[string]func(){
+		"fullsend-poll": func() { os.Exit(Main()) }, PostName: func() { os.Exit(Main()) },
+	})
 }
 
 // TestStories runs the whole program, one process a command, against simulated
@@ -34,12 +37,16 @@ func TestMain(m *testing.M) {
 //	label KEY PERSON LABEL…       set an issue's labels
 //	later DURATION                move the servers' clock
 //	jira SWITCH, github SWITCH    make a server behave oddly
-//	property KEY NAME JSON        write one of the product's properties as somebody else would
+//	property KEY NAME JSON|none   write one of the product's properties as somebody else would, or delete it
 //	lock KEY none|PHASE           check the phase of an issue's lock
 //	has-property KEY NAME [TEXT]  check that a property is there and has a text; ! that it is not
 //	runs N                        check how many runs there are
 //	end-runs                      let all runs end and give back their locks
 //	requests HOST N               check how many requests a host got since the last look
+//	hold KEY N                    put the n-th run's lock on an issue as it was handed over
+//	refreshed KEY                 wait until the issue's lock is refreshed
+//	from FILE [PREFIX]            take the variables over that a step has written into a file of the runner
+//	appears FILE                  wait until a file is there
 //	file-has FILE NAME REGEXP     check the last value of a name in a file of the runner
 //	event-of N                    write the n-th run's event file to event.json
 func TestStories(t *testing.T) {
@@ -59,6 +66,7 @@ func TestStories(t *testing.T) {
 					"status": s.status, "issue": s.issue, "comment": s.comment, "label": s.label, "later": s.later,
 					"jira": s.jiraSwitch, "github": s.githubSwitch, "property": s.property, "lock": s.lock,
 					"has-property": s.hasProperty, "runs": s.runs, "end-runs": s.endRuns, "requests": s.requests, "event-of": s.eventOf, "file-has": s.fileHas,
+					"hold": s.hold, "refreshed": s.refreshed, "from": s.from, "appears": s.appears,
 				},
 			})
 		})
@@ -82,7 +90,7 @@ func (s *story) setup(e *testscript.Env) error {
 		return err
 	}
 	for name, content := range map[string]string{
-		"config.yaml":         testConfig("m: 50, n: 5, guard: 150ms, jitter_min: 50ms, jitter_max: 60ms"),
+		"config.yaml":         testConfig("m: 50, n: 5, guard: 400ms, jitter_min: 50ms, jitter_max: 60ms"),
 		"harness/triage.yaml": testHarness,
 	} {
 		file := filepath.Join(e.WorkDir, ".fullsend", name)
@@ -118,7 +126,7 @@ func (s *story) status(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("out"), stdout.Bytes(), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs("err"), stderr.Bytes(), 0o600))
 	for _, secret := range []string{simtest.JiraToken, simtest.GitHubToken} {
-		if s := stderr.String() + strings.ReplaceAll(stdout.String(), "::add-mask::"+secret, ""); strings.Contains(s, secret) {
+		if s := strings.ReplaceAll(stderr.String()+stdout.String(), "::add-mask::"+secret, ""); strings.Contains(s, secret) {
 			ts.Fatalf("a secret was printed")
 		}
 	}
@@ -230,6 +238,10 @@ func (s *story) githubSwitch(ts *testscript.TestScript, _ bool, args []string) {
 func propertyName(short string) string { return strings.TrimSuffix(lockProp, "lock") + short }
 
 func (s *story) property(_ *testscript.TestScript, _ bool, args []string) {
+	if args[2] == "none" {
+		s.w.Jira.DeleteProperty(args[0], propertyName(args[1]))
+		return
+	}
 	s.w.Jira.SetProperty(args[0], propertyName(args[1]), []byte(args[2]))
 }
 
@@ -292,23 +304,51 @@ func (s *story) eventOf(ts *testscript.TestScript, _ bool, args []string) {
 	s.w.GitHub.Start(r.ID)
 }
 
-// fileHas reads a file of the runner's protocol: NAME<<DELIMITER, lines, DELIMITER.
 func (s *story) fileHas(ts *testscript.TestScript, _ bool, args []string) {
-	value, found := "", false
-	lines := strings.Split(ts.ReadFile(args[0]), "\n")
-	for i := 0; i < len(lines); i++ {
-		name, delimiter, ok := strings.Cut(lines[i], "<<")
-		if !ok {
-			continue
-		}
-		start := i + 1
-		for i++; i < len(lines) && lines[i] != delimiter; i++ {
-		}
-		if name == args[1] {
-			value, found = strings.Join(lines[start:i], "\n"), true
-		}
-	}
+	value, found := protocol(ts.ReadFile(args[0]))[args[1]]
 	if !found || !regexp.MustCompile("^(?:"+args[2]+")$").MatchString(value) {
 		ts.Fatalf("%s is %q in %s, want %s", args[1], value, args[0], args[2])
+	}
+}
+
+func (s *story) hold(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	run := s.w.GitHub.Runs()[n-1]
+	l := lease.Lock{ID: run.Inputs["poll_lock_id"], TS: s.w.Now(), Phase: lease.Pending, Driver: "jira-poll"}.WithRun(lease.Run{Agent: run.Inputs["agent"], ID: run.ID})
+	raw, err := l.Encode()
+	ts.Check(err)
+	s.w.Jira.SetProperty(args[0], lockProp, raw)
+}
+
+// waitFor looks until it sees.
+func waitFor(ts *testscript.TestScript, what string, seen func() bool) {
+	for end := time.Now().Add(20 * time.Second); !seen(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			ts.Fatalf("%s did not happen", what)
+		}
+	}
+}
+
+func (s *story) refreshed(ts *testscript.TestScript, _ bool, args []string) {
+	from := s.w.Now()
+	waitFor(ts, "a refresh of "+args[0], func() bool {
+		raw, _ := s.w.Jira.Property(args[0], lockProp)
+		l, err := lease.Decode(raw)
+		return err == nil && l.Phase == lease.Running && !l.TS.Before(from.Truncate(time.Second))
+	})
+}
+
+func (s *story) appears(ts *testscript.TestScript, _ bool, args []string) {
+	waitFor(ts, args[0], func() bool {
+		info, err := os.Stat(ts.MkAbs(args[0]))
+		return err == nil && info.Size() > 0
+	})
+}
+
+func (s *story) from(ts *testscript.TestScript, _ bool, args []string) {
+	prefix := strings.Join(args[1:], "")
+	for k, v := range protocol(ts.ReadFile(args[0])) {
+		ts.Setenv(prefix+k, v)
 	}
 }

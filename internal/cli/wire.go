@@ -184,22 +184,24 @@ func (a *app) driver(l *loaded, conf config.InputDriver, repo, token string) (*d
 	for i, q := range conf.Queries {
 		queries[i] = q.JQL
 	}
+	evidence := out.Evidence(a.Now)
 	input := jira.NewInput(client, state, jira.InputOptions{
 		Name: conf.Name, Repo: repo, Queries: queries, M: conf.Lock.M,
 		ScanLimit: conf.ScanLimit, ScanWindow: conf.ScanWindow,
 		FirstPollWindow: conf.FirstPollWindow, ReplayWindow: conf.ReplayWindow,
 		MaxEvents:          conf.MaxEventsPerIssue,
 		RestrictedComments: conf.RestrictedComments == config.RestrictedInclude,
-		StaleThreshold:     conf.Lock.StaleThreshold, IntN: a.intN,
-		LockBound: conf.Lock.Guard + conf.Lock.JitterMin, Bots: conf.Bots,
+		Judge:              &lease.Judge{Rules: rules(conf.Lock), Evidence: evidence, ServerNow: client.ServerNow}, IntN: a.intN,
+		LockBound: conf.Lock.Guard + conf.Lock.JitterMin, Conditional: conf.Lock.Mode == config.ModeConditional, Bots: conf.Bots,
 		Authorization: authorization(conf.Authorization, out),
 	})
 	cycle := poll.New(poll.Options{
 		Driver: jira.DriverType, Property: props.Lock, Input: input, Checkpoints: state,
 		Locker: lease.New(lease.Options{
-			Register: state, Driver: jira.DriverType, Rules: rules(conf.Lock),
+			Register: state, Driver: jira.DriverType, Rules: rules(conf.Lock), Evidence: evidence,
 			Guard: conf.Lock.Guard, JitterMin: conf.Lock.JitterMin, JitterMax: conf.Lock.JitterMax,
-			CleanUp: cleanUp, Now: a.Now, ServerNow: client.ServerNow, Rand: a.Rand, NewID: uuid.NewString,
+			Conditional: conf.Lock.Mode == config.ModeConditional,
+			CleanUp:     cleanUp, Now: a.Now, ServerNow: client.ServerNow, Rand: a.Rand, NewID: uuid.NewString,
 			Note: func(item, what string) { a.log.Warn("lock", "issue_id", item, "note", what) },
 		}),
 		Core: a.core(l), Output: out, KillSwitch: l.cfg.KillSwitch, DryRun: a.set.dryRun,
