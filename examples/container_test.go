@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ type stepResult struct {
 	ExitCode   int               `json:"exit_code"`
 	Env        map[string]string `json:"env"`
 	Outputs    map[string]string `json:"outputs"`
+	State      map[string]string `json:"state"`
 	Summary    string            `json:"summary"`
 	FileErrors []string          `json:"file_errors"`
 }
@@ -56,29 +58,53 @@ func runnerOrSkip(t *testing.T) runner {
 	return r
 }
 
+type actionFile struct {
+	Inputs map[string]struct {
+		Default string `yaml:"default"`
+	} `yaml:"inputs"`
+	Runs struct {
+		Args           []string `yaml:"args"`
+		PostEntrypoint string   `yaml:"post-entrypoint"`
+	} `yaml:"runs"`
+}
+
+func readAction(t *testing.T) actionFile {
+	t.Helper()
+	var action actionFile
+	if err := yaml.Unmarshal(read(t, filepath.Join("..", "action.yml")), &action); err != nil {
+		t.Fatal(err)
+	}
+	return action
+}
+
 // step runs one step in workspace with the arguments and the input defaults of
 // action.yml. The file event, if it is not empty, is the run's event.
 func (r runner) step(t *testing.T, workspace, event string, with map[string]string) stepResult {
 	t.Helper()
-	var action struct {
-		Inputs map[string]struct {
-			Default string `yaml:"default"`
-		} `yaml:"inputs"`
-		Runs struct {
-			Args []string `yaml:"args"`
-		} `yaml:"runs"`
+	return r.run(t, workspace, event, with)
+}
+
+// post runs the post part of a step that had the inputs with and saved the state.
+func (r runner) post(t *testing.T, event string, with, state map[string]string) stepResult {
+	t.Helper()
+	flags := []string{"-entrypoint", readAction(t).Runs.PostEntrypoint}
+	for name, value := range state {
+		flags = append(flags, "-s", name+"="+value)
 	}
-	if err := yaml.Unmarshal(read(t, filepath.Join("..", "action.yml")), &action); err != nil {
-		t.Fatal(err)
-	}
+	return r.run(t, workspaceOf(t), event, with, flags...)
+}
+
+func (r runner) run(t *testing.T, workspace, event string, with map[string]string, flags ...string) stepResult {
+	t.Helper()
+	action := readAction(t)
 	args, err := json.Marshal(action.Runs.Args)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := []string{
+	cmd := append([]string{
 		"-image", r.image, "-args", string(args), "-network", "host", "-workspace", workspace,
 		"-api-url", r.apiURL, "-repo", repository, "-event", event, "-event-name", "workflow_dispatch",
-	}
+	}, flags...)
 	contexts := strings.NewReplacer("${{ github.token }}", githubToken, "${{ github.repository }}", repository)
 	for name, input := range action.Inputs {
 		value := contexts.Replace(input.Default)
@@ -97,12 +123,8 @@ func (r runner) step(t *testing.T, workspace, event string, with map[string]stri
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	t.Logf("log of the step %v:\n%s", with, log.String())
-	for _, secret := range []string{jiraToken, githubToken} {
-		if strings.Contains(out.String(), secret) || strings.Contains(log.String(), secret) {
-			t.Errorf("a token is in the step's log, outputs, variables or summary")
-		}
-	}
+	t.Logf("log of the step %v %q:\n%s", with, flags, log.String())
+	tells(t, out.String()+log.String())
 	var res stepResult
 	if err := json.Unmarshal(out.Bytes(), &res); err != nil {
 		t.Fatalf("runner-replay: %v; it printed %q", err, out.String())
@@ -111,6 +133,16 @@ func (r runner) step(t *testing.T, workspace, event string, with map[string]stri
 		t.Errorf("the runner refuses the command files: %q", res.FileErrors)
 	}
 	return res
+}
+
+// tells fails the test when a log, or what else a step hands on, has a token.
+func tells(t *testing.T, text string) {
+	t.Helper()
+	for _, secret := range []string{jiraToken, githubToken} {
+		if strings.Contains(text, secret) {
+			t.Error("a token is in a step's log, outputs, variables or summary")
+		}
+	}
 }
 
 // workspaceOf is a checkout that has the example configuration.
@@ -165,10 +197,18 @@ func lockOf(t *testing.T, jira *sim.Jira, issue string) lockValue {
 	return lock
 }
 
-func TestContainerPollsAndItsRunTakesTheLockOver(t *testing.T) {
-	t.Parallel()
-	r := runnerOrSkip(t)
+// site is where the stories play: a Jira with one issue, on which a developer has
+// asked for an agent, and the repository that has the agent workflow.
+type site struct {
+	jira   *sim.Jira
+	github *sim.GitHub
+	issue  string
+	// jiraURL and githubURL are reached from the host and from its network.
+	jiraURL, githubURL string
+}
 
+func newSite(t *testing.T) site {
+	t.Helper()
 	jira := sim.NewJira(sim.JiraConfig{
 		Now: time.Now, Email: jiraEmail, Token: jiraToken,
 		Self: sim.User{AccountID: "712020:poller", DisplayName: "Poller"},
@@ -187,9 +227,37 @@ func TestContainerPollsAndItsRunTakesTheLockOver(t *testing.T) {
 	t.Cleanup(githubServer.Close)
 	github.SetBaseURL(githubServer.URL)
 	github.AddWorkflow(agentWorkflow, "main", string(read(t, agentWorkflow)))
+	return site{jira: jira, github: github, issue: issue.Key, jiraURL: jiraServer.URL, githubURL: githubServer.URL}
+}
 
-	r.apiURL = githubServer.URL
-	r.given = map[string]string{"jira-base-url": jiraServer.URL, "jira-user-email": jiraEmail, "jira-token": jiraToken}
+// at returns the runner for steps that reach the site.
+func (r runner) at(s site) runner {
+	r.apiURL = s.githubURL
+	r.given = map[string]string{"jira-base-url": s.jiraURL, "jira-user-email": jiraEmail, "jira-token": jiraToken}
+	return r
+}
+
+func (s site) check(t *testing.T) {
+	t.Helper()
+	if unknown := append(s.jira.Unknown(), s.github.Unknown()...); len(unknown) > 0 {
+		t.Errorf("requests that no server knows: %q", unknown)
+	}
+}
+
+// savedBy is the state that the lock-refresh of a run saves for its post part.
+func savedBy(run sim.Run) map[string]string {
+	return map[string]string{
+		"lock-id": run.Inputs["poll_lock_id"], "lock-item": run.Inputs["work_item_key"],
+		"lock-driver": run.Inputs["poll_lock_driver"], "lock-property": run.Inputs["poll_lock_property"],
+		"run-id": strconv.FormatInt(run.ID, 10),
+	}
+}
+
+func TestContainerPollsAndItsRunTakesTheLockOver(t *testing.T) {
+	t.Parallel()
+	r := runnerOrSkip(t)
+	s := newSite(t)
+	jira, github, r := s.jira, s.github, r.at(s)
 	workspace := workspaceOf(t, "config.yaml", "harness/triage.yaml")
 
 	polled := r.step(t, workspace, "", map[string]string{"command": "poll"})
@@ -204,8 +272,8 @@ func TestContainerPollsAndItsRunTakesTheLockOver(t *testing.T) {
 	if polled.ExitCode != 0 || !json.Valid([]byte(polled.Outputs["result"])) || polled.Outputs["cycle-id"] == "" {
 		t.Errorf("poll exited %d with cycle-id %q and result %q", polled.ExitCode, polled.Outputs["cycle-id"], polled.Outputs["result"])
 	}
-	if !strings.Contains(polled.Summary, issue.Key) {
-		t.Errorf("the step summary has no row for %s:\n%s", issue.Key, polled.Summary)
+	if !strings.Contains(polled.Summary, s.issue) {
+		t.Errorf("the step summary has no row for %s:\n%s", s.issue, polled.Summary)
 	}
 	runs := github.Runs()
 	if len(runs) != 1 {
@@ -217,7 +285,7 @@ func TestContainerPollsAndItsRunTakesTheLockOver(t *testing.T) {
 			t.Errorf("the run has no input %s", name)
 		}
 	}
-	handed := lockOf(t, jira, issue.Key)
+	handed := lockOf(t, jira, s.issue)
 	if handed.RunID != run.ID || handed.ID != run.Inputs["poll_lock_id"] || handed.Phase != "pending" {
 		t.Errorf("the lock is %+v, want run %d, id %q, phase pending", handed, run.ID, run.Inputs["poll_lock_id"])
 	}
@@ -243,7 +311,7 @@ func TestContainerPollsAndItsRunTakesTheLockOver(t *testing.T) {
 	if diff := cmp.Diff(wantEnv, refreshed.Env); diff != "" {
 		t.Errorf("variables of the following steps (-want +got):\n%s", diff)
 	}
-	running := lockOf(t, jira, issue.Key)
+	running := lockOf(t, jira, s.issue)
 	if diff := cmp.Diff(lockValue{ID: handed.ID, Phase: "running", RunID: run.ID}, running); diff != "" {
 		t.Errorf("the lock after lock-refresh (-want +got):\n%s", diff)
 	}
@@ -258,7 +326,7 @@ func TestContainerPollsAndItsRunTakesTheLockOver(t *testing.T) {
 	if len(lost.Env) > 0 {
 		t.Errorf("with a foreign lock id the step set %v", lost.Env)
 	}
-	if diff := cmp.Diff(running, lockOf(t, jira, issue.Key)); diff != "" {
+	if diff := cmp.Diff(running, lockOf(t, jira, s.issue)); diff != "" {
 		t.Errorf("the foreign run changed the lock (-before +after):\n%s", diff)
 	}
 
@@ -266,7 +334,33 @@ func TestContainerPollsAndItsRunTakesTheLockOver(t *testing.T) {
 	if again.ExitCode != 0 || again.Outputs["dispatched"] != "0" || len(github.Runs()) != 1 {
 		t.Errorf("a second cycle exited %d and dispatched %q; there are %d runs, want 1", again.ExitCode, again.Outputs["dispatched"], len(github.Runs()))
 	}
-	if unknown := append(jira.Unknown(), github.Unknown()...); len(unknown) > 0 {
-		t.Errorf("requests that no server knows: %q", unknown)
+
+	// The end of the job: every step's post part knows what that step has saved, and nothing else.
+	end := func(state map[string]string) {
+		t.Helper()
+		if res := r.post(t, eventOf(t, run.Inputs), map[string]string{"command": "lock-refresh"}, state); res.ExitCode != 0 {
+			t.Errorf("the post part with the state %v exited %d", state, res.ExitCode)
+		}
 	}
+	for _, of := range []stepResult{lost, polled} {
+		end(of.State)
+		if diff := cmp.Diff(running, lockOf(t, jira, s.issue)); diff != "" {
+			t.Errorf("the post part of a step that held no lock changed it (-before +after):\n%s", diff)
+		}
+	}
+	// runner-replay calls every run 777, so that two runs work under the lock.
+	saved := savedBy(run)
+	saved["run-id"] = "777"
+	if diff := cmp.Diff(saved, refreshed.State); diff != "" {
+		t.Errorf("state of lock-refresh for its post part (-want +got):\n%s", diff)
+	}
+	end(refreshed.State)
+	if diff := cmp.Diff(running, lockOf(t, jira, s.issue)); diff != "" {
+		t.Errorf("the lock of the run that still works (-want +got):\n%s", diff)
+	}
+	end(savedBy(run))
+	if raw, ok := jira.Property(s.issue, lockProperty); ok {
+		t.Errorf("the post part of the last run's lock-refresh left the lock %s", raw)
+	}
+	s.check(t)
 }

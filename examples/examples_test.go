@@ -4,6 +4,7 @@
 package examples_test
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -44,7 +45,9 @@ type workflow struct {
 		Cancel bool   `yaml:"cancel-in-progress"`
 	} `yaml:"concurrency"`
 	Jobs map[string]struct {
+		Needs       any               `yaml:"needs"`
 		Permissions map[string]string `yaml:"permissions"`
+		Timeout     int               `yaml:"timeout-minutes"`
 		Steps       []step            `yaml:"steps"`
 	} `yaml:"jobs"`
 }
@@ -117,11 +120,32 @@ func TestAgentWorkflowCancelsADuplicateOnTheSameWorkItem(t *testing.T) {
 
 func TestAgentWorkflowRefreshesTheLockBeforeAnythingElse(t *testing.T) {
 	t.Parallel()
-	for name, job := range readWorkflow(t, "fullsend-agent.yml").Jobs {
-		first := job.Steps[0]
-		if first.Uses != "fullsend/poll-action@v1" || first.With["command"] != "lock-refresh" {
-			t.Errorf("the first step of job %s is %+v, want lock-refresh of fullsend/poll-action@v1", name, first)
-		}
+	jobs := readWorkflow(t, "fullsend-agent.yml").Jobs
+	if diff := cmp.Diff([]string{"agent", "keepalive"}, slices.Sorted(maps.Keys(jobs))); diff != "" {
+		t.Fatalf("jobs (-want +got):\n%s", diff)
+	}
+	first := jobs["agent"].Steps[0]
+	if first.Uses != "fullsend/poll-action@v1" || first.With["command"] != "lock-refresh" {
+		t.Errorf("the agent's first step is %+v, want lock-refresh of fullsend/poll-action@v1", first)
+	}
+}
+
+func TestAgentWorkflowKeepsTheLockAliveBesideTheAgent(t *testing.T) {
+	t.Parallel()
+	jobs := readWorkflow(t, "fullsend-agent.yml").Jobs
+	keepalive, agent := jobs["keepalive"], jobs["agent"]
+	last := keepalive.Steps[len(keepalive.Steps)-1]
+	if last.Uses != "fullsend/poll-action@v1" || last.With["command"] != "lock-keepalive" {
+		t.Errorf("the last step is %+v, want lock-keepalive of fullsend/poll-action@v1", last)
+	}
+	if keepalive.Needs != nil || agent.Needs != nil {
+		t.Errorf("the jobs need %v and %v: one would wait for the other", keepalive.Needs, agent.Needs)
+	}
+	if diff := cmp.Diff(map[string]string{"actions": "read", "contents": "read"}, keepalive.Permissions); diff != "" {
+		t.Errorf("permissions of the job (-want +got):\n%s", diff)
+	}
+	if agent.Timeout <= 0 || keepalive.Timeout <= agent.Timeout {
+		t.Errorf("the agent may work for %d minutes, its lock is kept alive for %d", agent.Timeout, keepalive.Timeout)
 	}
 }
 

@@ -141,7 +141,7 @@ func TestCaseE32TwoRunsOfOneAccountDoNotTakeEachOtherForThemselves(t *testing.T)
 // https://github.com/Intense-Visions/harness-engineering/pull/182
 func TestCaseE56ThreePollersStartOneRunForEachCommand(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(10) {
+	for seed := range uint64(sized(10, 3)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

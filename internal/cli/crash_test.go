@@ -200,7 +200,7 @@ func overUnder(w *simtest.World, id string) bool {
 func eachRequest(t *testing.T, f func(t *testing.T, n int, after bool), opts ...simtest.Option) {
 	t.Helper()
 	total := requestsOfACycle(t, opts...)
-	for n := 1; n <= total; n += sized(1, 3) {
+	for n := 1; n <= total; n += sized(1, 6) {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("request %d after %t", n, after), func(t *testing.T) {
 				t.Parallel()
@@ -326,7 +326,7 @@ func (c *tap) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestTwoPollersDispatchEveryCommandOnce(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(sized(50, 8)) {
+	for seed := range uint64(sized(50, 4)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { twoPollers(t, seed) })
@@ -388,7 +388,7 @@ func TestEightPollersDispatchEveryCommandOnceWithinFiveCyclesEach(t *testing.T) 
 	t.Parallel()
 	seeds, err := strconv.ParseUint(os.Getenv("SEEDS"), 10, 16)
 	if err != nil {
-		seeds = uint64(sized(20, 3))
+		seeds = uint64(sized(20, 1))
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

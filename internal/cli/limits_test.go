@@ -270,7 +270,7 @@ func TestOnePollerNeverComesSoonerThanA429Allows(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const latency = 60 * time.Millisecond
 				w := simtest.New(t)
-				issues := createIssues(w, 30)
+				issues := createIssues(w, sized(30, 10))
 				p := newPoller(t, w, testConfig("m: 50, n: 5"), 3)
 				settle(t, p)
 				for n, i := range issues {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -180,11 +181,12 @@ func (a *app) beside(ctx context.Context, h *hold, b beat, jobs *jobs, asked tim
 	defer stop()
 	kept := make(chan error, 1)
 	looks := make(chan error, 1)
+	var watching sync.WaitGroup
 	if gone != nil {
 		kept <- gone
 	} else {
 		go func() { kept <- a.keepalive(h, b).Keep(keeping, asked, 0) }()
-		go func() { looks <- a.untilEnded(keeping, jobs) }()
+		watching.Go(func() { looks <- a.untilEnded(keeping, jobs) })
 	}
 	var ended error
 	select {
@@ -198,6 +200,7 @@ func (a *app) beside(ctx context.Context, h *hold, b beat, jobs *jobs, asked tim
 		if status, _ := h.fate(gone); status == "" || ctx.Err() != nil {
 			return a.kept(h, gone)
 		}
+		watching.Wait() // its place in the limit is the next look's
 		// Whoever works in the run releases at its end: is this that end?
 		all, err := jobs.ended(ctx)
 		if err != nil || !all {

@@ -232,7 +232,7 @@ func eachSignedRequest(t *testing.T, f func(t *testing.T, p *poller, w *simtest.
 		if total < 20 {
 			t.Fatalf("a cycle has %d requests, expected more; the test would prove little", total)
 		}
-		for n := 1; n <= total; n++ {
+		for n := 1; n <= total; n += sized(1, 9) {
 			for _, after := range []bool{false, true} {
 				t.Run(fmt.Sprintf("strict %t request %d after %t", strict, n, after), func(t *testing.T) {
 					t.Parallel()
