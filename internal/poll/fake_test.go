@@ -280,13 +280,13 @@ func (p *poller) Discover(ctx context.Context) (Discovery, error) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	d := Discovery{Scanned: len(p.w.issues)}
-	judge := &lease.Judge{Rules: lease.Rules{StaleThreshold: testStale}, ServerNow: time.Now}
+	rules := lease.Rules{StaleThreshold: testStale}
 	for _, i := range p.w.issues {
 		if !i.updated().After(i.checkpoint.At) && len(i.retry) == 0 {
 			continue
 		}
 		d.Pending++
-		if l := p.w.lock(i.id); l != nil && len(l.Runs) == 0 && judge.Fresh(*l, time.Now()) {
+		if l := p.w.lock(i.id); l != nil && len(l.Runs) == 0 && rules.Fresh(*l, time.Now()) {
 			d.Held++
 			continue
 		}
