@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fullsend/poll-action/internal/config"
 	"github.com/fullsend/poll-action/internal/jira"
 	"github.com/fullsend/poll-action/internal/lease"
 )
@@ -63,7 +64,7 @@ func fateOf(end jira.GivenBack, err error) string {
 func (a *app) alone(ctx context.Context, h *hold, write func(context.Context) error) error {
 	set := a.lockSettings()
 	locker := lease.New(lease.Options{
-		Register: h.state, Driver: jira.DriverType, Rules: lease.Rules{StaleThreshold: never},
+		Register: h.state, Driver: jira.DriverType, Rules: lease.Rules{StaleThreshold: never}, Conditional: set.Mode == config.ModeConditional,
 		Guard: set.Guard, JitterMin: set.JitterMin, JitterMax: set.JitterMax, CleanUp: cleanUp,
 		Now: a.Now, ServerNow: h.client.ServerNow, Rand: a.Rand, NewID: uuid.NewString,
 	})
