@@ -141,6 +141,10 @@ func (c *canceller) cancel(ctx context.Context, raw []byte) error {
 			if err := c.search(ctx, held); err != nil {
 				return err
 			}
+			if c.done() {
+				c.last = fmt.Sprintf("the lock of %s is left to the next poll cycle, which writes down what was done: it keeps nobody out any more", c.key)
+				return nil
+			}
 		}
 		if c.dryRun {
 			c.last = fmt.Sprintf("dry run: the lock of %s would be deleted; nothing was changed", c.key)
@@ -234,6 +238,13 @@ func (c *canceller) search(ctx context.Context, held lease.Lock) error {
 	}
 	c.say(fmt.Sprintf("the lock names no run; %d found by its id", len(ids)))
 	return c.stop(ctx, held, ids)
+}
+
+// done reports whether there were runs, and all of them succeeded. The journal may
+// not know of runs that their lock does not name; then the lock is the only evidence
+// of their work.
+func (c *canceller) done() bool {
+	return len(c.runs) > 0 && !slices.ContainsFunc(c.runs, func(e *ending) bool { return !e.succeeded() })
 }
 
 // stop cancels those of the runs that have not ended and waits for their end.
@@ -458,7 +469,7 @@ func (c *canceller) events() string {
 		return "dispatched again by the next poll cycle: " + list
 	case len(c.runs) == 0:
 		return "no run of it is known"
-	case !slices.ContainsFunc(c.runs, func(e *ending) bool { return !e.succeeded() }):
+	case c.done():
 		return "its work was done, nothing is dispatched again"
 	case c.drop:
 		return "the journal has no event of its runs, so none could be dropped: what is still due is found by the next poll cycle"

@@ -174,7 +174,7 @@ func settles(t *testing.T, w *simtest.World, issues []sim.Issue, p *poller, end 
 				keeping++
 			}
 		}
-		if o.code == ExitOK && o.result.Dispatched == 0 && o.result.Drivers[0].Pending == 0 && keeping == 0 {
+		if o.code == ExitOK && o.result.Dispatched == 0 && o.result.Drivers[0].Pending == 0 && o.result.Drivers[0].Held == 0 && keeping == 0 {
 			return
 		}
 	}

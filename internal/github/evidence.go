@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// aliveFor is how long a run is taken to be as it was seen last.
-	aliveFor = 15 * time.Second
+	// knownFor is how long a run is taken to be as it was seen last. One that has
+	// ended may be started again by somebody.
+	knownFor = 15 * time.Second
 	// maxRemembered bounds the runs that are remembered.
 	maxRemembered = 4096
 	// oneByOne is how many runs of one call are asked for without a list, maxSingles
@@ -35,9 +36,8 @@ const (
 	afterTaken      = 2 * time.Hour
 )
 
-// Evidence is what GitHub knows of the runs under locks. It remembers which runs
-// have ended, and for 15 seconds which have not. It may be used by many
-// goroutines.
+// Evidence is what GitHub knows of the runs under locks. It remembers its answers for
+// 15 seconds. It may be used by many goroutines.
 type Evidence struct {
 	d   *Dispatcher
 	now func() time.Time
@@ -50,10 +50,9 @@ type Evidence struct {
 var _ lease.Evidence = (*Evidence)(nil)
 
 type memory struct {
-	at   time.Time
-	over bool
-	// final: no answer can change it.
-	final bool
+	at      time.Time
+	created time.Time
+	over    bool
 }
 
 // Evidence returns what GitHub knows of the runs under locks; now is the local
@@ -122,15 +121,19 @@ func (q *inquiry) list(ctx context.Context, locks []lease.Lock) {
 	runs, _, err := q.e.d.listRuns(ctx, &github.ListWorkflowRunsOptions{Event: "workflow_dispatch", ListOptions: github.ListOptions{PerPage: 100}})
 	q.answered(err)
 	for _, r := range runs {
-		q.learn(r.ID, memory{over: r.Completed, final: r.Completed})
+		q.learn(r.ID, memory{over: r.Completed, created: r.CreatedAt})
 	}
 }
 
 // weigh sums up runs that are known by their ids.
 func (q *inquiry) weigh(ctx context.Context, runs []lease.Run) lease.Standing {
+	runs = slices.Clone(runs)
 	s := lease.Standing{Life: lease.Over, Runs: runs}
-	for _, r := range slices.Backward(runs) {
+	for i, r := range slices.Backward(runs) {
 		over, err := q.ask(ctx, r.ID)
+		if runs[i].Created.IsZero() {
+			runs[i].Created = q.created(r.ID)
+		}
 		switch {
 		case err != nil:
 			s.Life = lease.Unknown
@@ -166,8 +169,7 @@ func (q *inquiry) ask(ctx context.Context, id int64) (over bool, err error) {
 		return false, err
 	}
 	over = !found || run.Completed
-	// One that is not found may be too new for the server that answered.
-	q.learn(id, memory{over: over, final: found && over})
+	q.learn(id, memory{over: over, created: run.CreatedAt})
 	return over, nil
 }
 
@@ -196,9 +198,9 @@ func (q *inquiry) search(ctx context.Context, l lease.Lock) lease.Standing {
 	}
 	runs := slices.Clone(l.Runs)
 	for _, r := range slices.Backward(found.found) {
-		q.learn(r.ID, memory{over: r.Completed, final: r.Completed})
+		q.learn(r.ID, memory{over: r.Completed, created: r.CreatedAt})
 		if !l.Names(r.ID) {
-			runs = append(runs, lease.Run{Agent: q.e.d.agentIn(r.Title, l.ID), ID: r.ID, URL: r.URL})
+			runs = append(runs, lease.Run{Agent: q.e.d.agentIn(r.Title, l.ID), ID: r.ID, URL: r.URL, Created: r.CreatedAt})
 		}
 	}
 	s := lease.Standing{Runs: runs}
@@ -230,17 +232,13 @@ func (q *inquiry) answered(err error) {
 	}
 }
 
-// learn remembers a run. Lists may be older than what is known already.
+// learn remembers a run.
 func (q *inquiry) learn(id int64, m memory) {
 	m.at = q.e.now()
 	e := q.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	have, ok := e.known[id]
-	if have.final {
-		m = have
-	}
-	if !ok {
+	if _, ok := e.known[id]; !ok {
 		if len(e.order) >= maxRemembered {
 			delete(e.known, e.order[0])
 			e.order = e.order[1:]
@@ -256,10 +254,17 @@ func (q *inquiry) recall(id int64) (over, ok bool) {
 	q.e.mu.Lock()
 	defer q.e.mu.Unlock()
 	m, ok := q.e.known[id]
-	if age := now.Sub(m.at); !ok || !m.final && (age < 0 || age >= aliveFor) {
+	if age := now.Sub(m.at); !ok || age < 0 || age >= knownFor {
 		return false, false
 	}
 	return m.over, true
+}
+
+// created says when a run was created, as far as that was answered.
+func (q *inquiry) created(id int64) time.Time {
+	q.e.mu.Lock()
+	defer q.e.mu.Unlock()
+	return q.e.known[id].created
 }
 
 // dated says that a lock's time is one that GitHub's filter can tell.

@@ -28,7 +28,7 @@ type journalDoc struct {
 // entry is one dispatched key: the event's time in Unix milliseconds and the
 // run's id, 0 for an order that was refused for good. H, for a comment, is the
 // digest of what it said. N is how often a run that was aborted has put the key
-// into retry, D that an operator dropped it.
+// into retry, D that it must not go there: an operator dropped it, or it was refused.
 type entry struct {
 	T   int64  `json:"t"`
 	Run int64  `json:"run"`
@@ -213,8 +213,14 @@ func (j *journal) Begin(_ context.Context, key string) (bool, error) {
 
 // Commit implements [dispatch.Journal].
 func (j *journal) Commit(ctx context.Context, key string, at time.Time, r dispatch.Receipt) error {
+	return j.record(ctx, key, at, r, false)
+}
+
+// record writes the key down; one that was refused never had a run, and is not to be
+// dispatched again.
+func (j *journal) record(ctx context.Context, key string, at time.Time, r dispatch.Receipt, refused bool) error {
 	return j.update(ctx, func(d *journalDoc) {
-		e := entry{T: at.UnixMilli(), Run: r.RunID, N: d.Keys[key].N}
+		e := entry{T: at.UnixMilli(), Run: r.RunID, N: d.Keys[key].N, D: flag(refused)}
 		if _, comment, ok := commentOf(key); ok {
 			e.H = j.state.record(j.id).said[comment]
 		}
@@ -228,7 +234,7 @@ func (j *journal) Abort(ctx context.Context, key string, at time.Time, cause err
 	if dispatch.ClassOf(cause) != dispatch.Permanent {
 		return nil
 	}
-	return j.Commit(ctx, key, at, dispatch.Receipt{})
+	return j.record(ctx, key, at, dispatch.Receipt{}, true)
 }
 
 // Forget implements [poll.Journal].

@@ -266,6 +266,9 @@ func (s *State) decode(issueID string, props map[string]json.RawMessage) (poll.S
 			state.Runs[e.Run] = true
 			continue
 		}
+		if e.D {
+			continue // refused or dropped: there is no run that could be its
+		}
 		agent, _, _ := strings.Cut(k, ":")
 		state.Nameless[agent] = true
 	}

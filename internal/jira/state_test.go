@@ -385,7 +385,7 @@ func TestAJournalRemembersWhatWasCommittedAndWhatIsToBeRepeated(t *testing.T) {
 		s.equal(nil, j.Abort(t.Context(), "new", at, &dispatch.Error{Class: dispatch.Permanent, Err: errors.New("never")}), "refused")
 		s.equal(false, fresh("new"), "a refused key")
 		s.equal(nil, j.Forget(t.Context(), []string{"orphan", "unknown"}), "forget")
-		stored(`{"v":1,"keys":{"again":{"t":1700000000123,"run":42},"new":{"t":1700000000123,"run":0},"old":{"t":5,"run":6}}}`)
+		stored(`{"v":1,"keys":{"again":{"t":1700000000123,"run":42},"new":{"t":1700000000123,"run":0,"d":true},"old":{"t":5,"run":6}}}`)
 	})
 }
 

@@ -29,6 +29,9 @@ const (
 	// is older than that.
 	freeAfter = 30 * time.Second
 	quiet     = 10 * time.Second
+	// OrderTime is how long an order may take, from the read that verifies its lock
+	// to its place in the journal, under a lock that names runs.
+	OrderTime = freeAfter - quiet - 5*time.Second
 )
 
 // ttl is the age at which a lock of the phase is stale.
@@ -196,6 +199,9 @@ func merged(a, b []Run) []Run {
 		}
 		if all[i].URL == "" {
 			all[i].URL = r.URL
+		}
+		if all[i].Created.IsZero() {
+			all[i].Created = r.Created
 		}
 	}
 	if len(all) > maxRuns {

@@ -30,6 +30,9 @@ type Run struct {
 	Agent string `json:"agent"`
 	ID    int64  `json:"run_id"`
 	URL   string `json:"run_url,omitempty"`
+	// Created is when the output says that the run was created; zero where that is
+	// not known. It is not stored.
+	Created time.Time `json:"-"`
 }
 
 // Lock is the value kept in the store (contract, section 4). ID, TS and Phase

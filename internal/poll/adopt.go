@@ -21,7 +21,7 @@ func (r *run) adopt(ctx context.Context, v *view, journal dispatch.Journal, runs
 		if started.ID <= 0 || v.state.Runs[started.ID] || v.state.Nameless[started.Agent] {
 			continue
 		}
-		i, k, ok := v.orderOf(started.Agent)
+		i, k, ok := v.orderOf(started)
 		if !ok {
 			continue
 		}
@@ -37,10 +37,19 @@ func (r *run) adopt(ctx context.Context, v *view, journal dispatch.Journal, runs
 	return nil
 }
 
-// orderOf finds the first open order of an agent; without a name, the only open
-// order there is.
-func (v *view) orderOf(agent string) (event, order int, ok bool) {
+// clocks is how far the clocks of input and output may differ, one second of their
+// grain included.
+const clocks = 30 * time.Second
+
+// orderOf finds the first open order of a run's agent; without a name, the only
+// open order there is. An event that came after the run was created is not its
+// cause, however few others are left: those may have been edited or deleted.
+func (v *view) orderOf(run lease.Run) (event, order int, ok bool) {
+	agent := run.Agent
 	for i, orders := range v.orders {
+		if v.judged[i].Occurrence.At.After(run.Created.Add(clocks)) {
+			break // those that follow are later still
+		}
 		for k, o := range orders {
 			if o.Agent == agent || agent == "" && v.todo == 1 {
 				return i, k, true

@@ -326,7 +326,12 @@ func (r *run) serve(ctx, grace context.Context, v *view, l *lease.Lease) {
 				continue
 			}
 			o.Lock.ID = l.ID()
-			oc := dispatch.Place(grace, r.o.Output, journal, guard, o, a.Occurrence.At)
+			placing, placed := grace, context.CancelFunc(func() {})
+			if keep || len(l.Inherited()) > 0 { // the lock names runs, whose end frees it
+				placing, placed = context.WithTimeout(grace, lease.OrderTime)
+			}
+			oc := dispatch.Place(placing, r.o.Output, journal, guard, o, a.Occurrence.At)
+			placed()
 			r.settle(&row, oc)
 			final = final && oc.Status.Final()
 			switch oc.Status {

@@ -80,6 +80,7 @@ type started struct {
 	id               int64
 	agent, key, lock string
 	item             string
+	at               time.Time
 	done             bool
 }
 
@@ -474,7 +475,7 @@ func (p *poller) Dispatch(ctx context.Context, o dispatch.Order) (dispatch.Recei
 // start starts the order's run; the caller holds the world.
 func (p *poller) start(o dispatch.Order) int64 {
 	p.w.runs[o.Key]++
-	r := &started{id: int64(100 + len(p.w.orders)), agent: o.Agent, key: o.Key, lock: o.Lock.ID, item: strings.TrimPrefix(o.Event.Entity.Key, "PROJ-")}
+	r := &started{id: int64(100 + len(p.w.orders)), agent: o.Agent, key: o.Key, lock: o.Lock.ID, item: strings.TrimPrefix(o.Event.Entity.Key, "PROJ-"), at: time.Now()}
 	p.w.started = append(p.w.started, r)
 	return r.id
 }
@@ -507,7 +508,7 @@ func (p *poller) standing(ctx context.Context, l lease.Lock, byID bool) lease.St
 		if named := l.Names(r.id); !named && (r.lock != l.ID || len(l.Runs) > 0 && !byID) {
 			continue
 		}
-		s.Runs = append(s.Runs, lease.Run{Agent: r.agent, ID: r.id})
+		s.Runs = append(s.Runs, lease.Run{Agent: r.agent, ID: r.id, Created: r.at})
 		if s.Life == lease.None {
 			s.Life = lease.Over
 		}
