@@ -54,7 +54,7 @@ func (e entry) size() int {
 
 // lasting reports whether the entry says what nothing else does, so that it goes
 // last when the journal is full.
-func (e entry) lasting() bool { return e.N > 0 || bool(e.D) }
+func (e entry) lasting() bool { return e.N > 0 || bool(e.D) && e.Run > 0 }
 
 // tally is a count from 0 to [Limit]; what is stored beyond that counts as the
 // nearest, and what is no number as 0, so that the entry itself is still believed.

@@ -96,9 +96,10 @@ func (d *Delta) RecordSuccess(loaded State, e Event) {
 	}
 }
 
-// forgetMillisecondKey deletes the count that an addition had before its id was known.
+// forgetMillisecondKey deletes the count that an addition had before its id was
+// known; where it is not known, the caller sets that very count next.
 func (d *Delta) forgetMillisecondKey(e Event) {
-	if ms := e.MillisecondKey(); ms != "" && ms != e.Key() {
+	if ms := e.MillisecondKey(); ms != "" {
 		put(&d.Failed, ms, 0)
 	}
 }

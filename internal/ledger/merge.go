@@ -50,7 +50,7 @@ func (s *State) mergePending(d Delta) {
 func (s *State) mergeMirrors(loaded State, d Delta) {
 	registered := map[string]bool{}
 	for m := range loaded.Mirrors {
-		registered[m.Legacy] = registered[m.Legacy] || m.Kind == DispatchMirror
+		registered[m.Legacy] = true // keys with a stage are of dispatch mirrors
 	}
 	for m := range d.Mirrors {
 		_, stored := loaded.Dispatched[m.Legacy]

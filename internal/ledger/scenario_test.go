@@ -142,6 +142,9 @@ func TestSealsAreOfOneModeAndOneProject(t *testing.T) {
 	if _, err := seal(t, Slash).Encode(stateV2()); err == nil {
 		t.Error("an events state is written to the slash branch")
 	}
+	if _, err := seal(t, Events).Encode(stateV1()); err == nil {
+		t.Error("a slash state is written to the events branch")
+	}
 	s := stateV1()
 	s.Pending[pendingKey] = aliceHandoff()
 	if _, err := seal(t, Slash).Encode(s); err == nil {
@@ -186,18 +189,14 @@ func TestScenario7EditedAddedAndRemovedHandoffsAreRejected(t *testing.T) {
 	mallory := aliceHandoff()
 	mallory.ActorID, mallory.ActorLogin = 66, "mallory"
 	forged := entry(pendingPrefix, pendingEntry{Key: pendingKey, Handoff: mallory})
-	for name, edit := range map[string]func(string) string{
-		"edited actor": func(s string) string { return strings.Replace(s, pendingText, forged, 1) },
-		"added":        func(s string) string { return strings.Replace(s, `_full":{"full`, `_full":{"`+forged+`":1,"full`, 1) },
-		"removed":      func(s string) string { return strings.Replace(s, `"`+pendingText+`":1,`, "", 1) },
+	whole := stored(v2, hmacV2)
+	for name, raw := range map[string]string{
+		"edited actor": strings.Replace(whole, pendingText, forged, 1),
+		"added":        strings.Replace(whole, `"failed_keys_full":{`, `"failed_keys_full":{"`+forged+`":1,`, 1),
+		"removed":      strings.Replace(whole, `"`+pendingText+`":1,`, "", 1),
 	} {
-		whole := stored(v2, hmacV2)
-		raw := edit(whole)
-		if name != "added" && raw == whole {
+		if raw == whole {
 			t.Fatalf("%s: nothing was changed", name)
-		}
-		if name == "added" {
-			raw = strings.Replace(whole, `"failed_keys_full":{`, `"failed_keys_full":{"`+forged+`":1,`, 1)
 		}
 		if _, _, err := seal(t, Events).Decode([]byte(raw)); !errors.Is(err, ErrTampered) {
 			t.Errorf("%s: got %v, want %v", name, err, ErrTampered)
@@ -319,7 +318,14 @@ func TestKeysOfAPendingOccurrenceAreKeptUnderAllItsNames(t *testing.T) {
 	if d := cmp.Diff(want, slices.Sorted(maps.Keys(got.Dispatched))); d != "" {
 		t.Error(d)
 	}
-	got = Apply(s, Delta{Watermark: at(), Clear: set(pendingKey)})
+	s.Pending = map[string]Handoff{"a name of another maker's": h}
+	s.Dispatched["code:a name of another maker's"] = 1
+	want = append([]string{"code:a name of another maker's"}, want...)
+	got = Apply(s, Delta{Watermark: at()})
+	if d := cmp.Diff(want, slices.Sorted(maps.Keys(got.Dispatched))); d != "" {
+		t.Error(d)
+	}
+	got = Apply(s, Delta{Watermark: at(), Clear: set("a name of another maker's")})
 	if len(got.Dispatched) != 0 {
 		t.Errorf("the handoff is cleared, and its keys stay: %v", got.Dispatched)
 	}
@@ -510,6 +516,7 @@ func TestAHandoffKeepsTheActorOfItsOccurrence(t *testing.T) {
 		"a named one stays":            {aliceHandoff(), bob, aliceHandoff()},
 		"a nameless one gets its name": {nobody, aliceHandoff(), aliceHandoff()},
 		"a name is not lost":           {aliceHandoff(), nobody, aliceHandoff()},
+		"of two nameless the first":    {nobody, HandoffOf(added(3)), nobody},
 	} {
 		s := Empty(Events)
 		s.Pending[pendingKey] = tc.stored
@@ -645,6 +652,17 @@ func TestRecordedOccurrencesAreAddedWhateverTheSnapshotSays(t *testing.T) {
 	}
 }
 
+func TestTwoMergesOntoOneStateDoNotMeet(t *testing.T) {
+	t.Parallel()
+	s := Empty(Events)
+	s.Labels[5] = append(make([]string, 0, 4), "x")
+	one := Apply(s, Delta{Record: set(Presence{5, "one"})})
+	two := Apply(s, Delta{Record: set(Presence{5, "two"})})
+	if d := cmp.Diff(labels("x", "one"), one.Labels) + cmp.Diff(labels("x", "two"), two.Labels); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestScenario30LabelsMergeThreeWay(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -743,15 +761,111 @@ func TestScenario34AMirrorSuppressesItsOwnersOnlyAndAnOlderPollersKeyEverybody(t
 	}
 }
 
-func TestAMirrorGivenUnderTheMillisecondKeySuppressesTheSameAddition(t *testing.T) {
+func TestAMirrorAloneIsEvidenceForItsOwnerUnderBothItsKeys(t *testing.T) {
 	t.Parallel()
-	unknown, known := added(0), added(3)
+	for name, owner := range map[string]Event{"id": added(3), "milliseconds": added(0)} {
+		var d Delta
+		d.RecordDispatch("code", owner)
+		s := Apply(Empty(Events), d)
+		delete(s.Dispatched, owner.DispatchKey("code"))
+		if !s.Suppressed("code", added(3)) {
+			t.Errorf("the owner under its key by %s is not recognized", name)
+		}
+	}
+}
+
+func TestAMirroredCountIsItsOwnersUnderBothItsKeys(t *testing.T) {
+	t.Parallel()
+	for _, owner := range []Event{added(0), added(3), added(1)} {
+		s := Empty(Events)
+		s.Mirrors = set(Mirror{FailureMirror, legacySecond, owner.Key()}, Mirror{DispatchMirror, legacySecond, "x"})
+		s.Failed[legacySecond] = 2
+		want := 2
+		if owner.LabelEventID == 1 {
+			want = 0
+		}
+		if got := s.Attempts(added(3)); got != want {
+			t.Errorf("owner %q: got %d attempts, want %d", owner.Key(), got, want)
+		}
+	}
+}
+
+func TestAnOlderPollersKeyIsFoundByTheSnapshotAndByTheTime(t *testing.T) {
+	t.Parallel()
+	e := added(3)
+	for name, tc := range map[string]struct {
+		snapshot time.Duration
+		key      string
+		want     bool
+	}{
+		"the snapshot's second, before the event":   {-time.Minute, "1791028620", true},
+		"the event's second, with another snapshot": {time.Minute, legacySecond[len(legacySecond)-10:], true},
+		"neither": {-time.Minute, "1791028621", false},
+	} {
+		e.SnapshotAt = at().Add(tc.snapshot)
+		s := Empty(Events)
+		s.Dispatched["code:issue_label-5-ready-to-code-"+tc.key] = 1
+		if got := s.Suppressed("code", e); got != tc.want {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+func TestASharedMirrorIsStoredWithTheLatestTime(t *testing.T) {
+	t.Parallel()
+	late := added(3)
+	late.OccurredAt = at().Add(time.Minute)
 	var d Delta
-	d.RecordDispatch("code", unknown)
-	s := Apply(Empty(Events), d)
-	delete(s.Dispatched, unknown.DispatchKey("code")) // the mirror alone is evidence
-	if !s.Suppressed("code", known) {
-		t.Error("the owner under its earlier key is not recognized")
+	d.RecordDispatch("code", late)
+	d.RecordDispatch("code", added(1))
+	if got, want := d.Dispatched["code:"+legacySecond], at().Add(time.Minute).Unix(); got != want {
+		t.Errorf("got %d, want %d", got, want)
+	}
+}
+
+func TestACloneIsRevalidatedWithoutTouchingTheOriginal(t *testing.T) {
+	t.Parallel()
+	seen := append(make([]string, 0, 4), "a", "b")
+	fresh := func() Delta {
+		d := Delta{
+			Base: labels("a"), Incoming: labels("a", "b"), Watermark: at(),
+			Record: set(Presence{5, "r"}), Remove: set(Presence{5, "x"}),
+		}
+		d.RecordDispatch("code", added(1))
+		d.RecordFailure(Empty(Events), added(1))
+		d.HandOff(aliceHandoff())
+		d.Retire("other")
+		return d
+	}
+	original := fresh()
+	original.Incoming[5] = seen
+	one, two := original.Clone(), original.Clone()
+	one.KeepPresence(Presence{5, "one"})
+	two.KeepPresence(Presence{5, "two"})
+	one.DropAddition(Presence{5, "a"})
+	one.DropAddition(Presence{9, "a"})
+	if d := cmp.Diff(labels("b", "one"), one.Incoming); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(labels("a", "b", "two"), two.Incoming); d != "" {
+		t.Error(d)
+	}
+	one.Hold()
+	one.RecordDispatch("fix", added(3))
+	one.RecordFailure(Empty(Events), added(3))
+	one.HandOff(HandoffOf(added(1)))
+	one.Retire("another")
+	one.Base[9], one.Record[Presence{9, "r"}], one.Remove[Presence{9, "r"}] = nil, struct{}{}, struct{}{}
+	if d := cmp.Diff(fresh(), original); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestEachLookUpIsAskedForOnce(t *testing.T) {
+	t.Parallel()
+	d := Delta{Base: labels(), Incoming: map[int64][]string{5: {"b", "a", "b"}, 4: {"z"}}}
+	if d := cmp.Diff([]Presence{{4, "z"}, {5, "a"}, {5, "b"}}, d.Additions(Empty(Events))); d != "" {
+		t.Error(d)
 	}
 }
 
@@ -826,6 +940,30 @@ func TestMirroredCounts(t *testing.T) {
 			0,
 		},
 		{
+			"a success leaves the other owner's advance",
+			map[string]int{e1.Key(): 1, e3.Key(): 1, legacySecond: 3},
+			[]Mirror{mirror(e1), mirror(e3)},
+			func(s State) Delta { return succeeds(s, e1) },
+			map[string]int{e3.Key(): 1, legacySecond: 3},
+			2,
+		},
+		{
+			"a success deletes the count from before the id was known",
+			map[string]int{added(0).Key(): 2, "note-1": 1},
+			nil,
+			func(s State) Delta { return succeeds(s, e1) },
+			map[string]int{"note-1": 1},
+			0,
+		},
+		{
+			"a mirror beyond the budget is no advance",
+			map[string]int{e1.Key(): 1, legacySecond: 4},
+			[]Mirror{mirror(e1)},
+			func(State) Delta { return Delta{} },
+			map[string]int{e1.Key(): 1, legacySecond: 1},
+			1,
+		},
+		{
 			"a success leaves the count of the other owner",
 			map[string]int{e1.Key(): 2, e3.Key(): 1, legacySecond: 2},
 			[]Mirror{mirror(e1), mirror(e3)},
@@ -885,9 +1023,10 @@ func TestCountsOutsideTheBudgetGoWithTheNextMerge(t *testing.T) {
 	if d := cmp.Diff(map[string]int{"note-1": 2, "note-3": 3, "fullsend-new:x": 1}, Apply(s, d).Failed); d != "" {
 		t.Error(d)
 	}
+	s.Failed["note-5"] = -2
 	d = Delta{}
-	if n := d.RecordFailure(s, Event{Type: IssueNote}); n != 1 {
-		t.Errorf("a count of 0 was raised to %d", n)
+	if n := d.RecordFailure(s, Event{Type: IssueNote, NoteID: 5}); n != 1 {
+		t.Errorf("a count of -2 was raised to %d", n)
 	}
 }
 

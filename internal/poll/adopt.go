@@ -21,7 +21,10 @@ func (r *run) adopt(ctx context.Context, v *view, journal dispatch.Journal, runs
 		if started.ID <= 0 || v.state.Runs[started.ID] || v.state.Nameless[started.Agent] {
 			continue
 		}
-		i, k, ok := v.orderOf(started)
+		i, k, ok, err := v.orderOf(ctx, journal, started)
+		if err != nil {
+			return err
+		}
 		if !ok {
 			continue
 		}
@@ -44,19 +47,23 @@ const clocks = 30 * time.Second
 // orderOf finds the first open order of a run's agent; without a name, the only
 // open order there is. An event that came after the run was created is not its
 // cause, however few others are left: those may have been edited or deleted.
-func (v *view) orderOf(run lease.Run) (event, order int, ok bool) {
+func (v *view) orderOf(ctx context.Context, journal dispatch.Journal, run lease.Run) (event, order int, ok bool, err error) {
 	agent := run.Agent
 	for i, orders := range v.orders {
 		if v.judged[i].Occurrence.At.After(run.Created.Add(clocks)) {
 			break // those that follow are later still
 		}
 		for k, o := range orders {
-			if o.Agent == agent || agent == "" && v.todo == 1 {
-				return i, k, true
+			if o.Agent != agent && (agent != "" || v.todo != 1) {
+				continue
+			}
+			// One that ends as a duplicate was never placed.
+			if fresh, err := journal.Begin(ctx, o.Key); err != nil || fresh {
+				return i, k, fresh, err
 			}
 		}
 	}
-	return 0, 0, false
+	return 0, 0, false, nil
 }
 
 // adoptHeld does the same for an item whose lock is left to a run that is still at
