@@ -52,7 +52,7 @@ func (a *app) cancel(ctx context.Context, o cancelOptions) error {
 	// cancelled.
 	raw, err := os.ReadFile(a.configPath())
 	if err != nil {
-		return problems{{file: a.configPath(), text: "the configuration cannot be read: " + plainPathError(err) + "; check out the repository before this step, or give the path with --config"}}
+		return a.unreadable(err)
 	}
 	cfg, ps := a.parse(a.configPath(), raw, false)
 	if cfg == nil {
@@ -65,12 +65,12 @@ func (a *app) cancel(ctx context.Context, o cancelOptions) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, cancelTime)
 	defer stop()
-	d, state, lock, err := a.find(ctx, drivers, key)
+	d, lock, err := find(ctx, drivers, key)
 	if err != nil {
 		return err
 	}
 	c := &canceller{
-		locks: state, output: d.out, journal: state, key: key, workflow: cfg.Poll.GHADispatch.Workflow,
+		locks: d.state, output: d.out, journal: d.state, key: key, workflow: cfg.Poll.GHADispatch.Workflow,
 		force: o.force, drop: o.drop, dryRun: a.set.dryRun,
 		serverNow: d.client.ServerNow, tell: func(line string) { say(a.Stdout, "%s", line) },
 	}
@@ -80,31 +80,22 @@ func (a *app) cancel(ctx context.Context, o cancelOptions) error {
 
 // find returns the first driver whose site knows the issue, with the lock that
 // was read for that; nil is an issue without one.
-func (a *app) find(ctx context.Context, drivers []*driver, key string) (*driver, *jira.State, []byte, error) {
-	repo, err := a.repo()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	props, err := jira.PropertiesFor(repo)
-	if err != nil {
-		return nil, nil, nil, err
-	}
+func find(ctx context.Context, drivers []*driver, key string) (*driver, []byte, error) {
 	var sites []string
 	for _, d := range drivers {
 		if err := d.client.Resolve(ctx); err != nil {
-			return nil, nil, nil, failed("the site of driver %s cannot be asked for %s: %w", d.conf.Name, key, err)
+			return nil, nil, failed("the site of driver %s cannot be asked for %s: %w", d.conf.Name, key, err)
 		}
-		state := jira.NewState(d.client, props).Signed(a.signing(repo, d.conf.RefuseUnsigned))
-		lock, err := state.Get(ctx, key)
+		lock, err := d.state.Get(ctx, key)
 		var status *jira.StatusError
 		switch {
 		case err == nil, errors.Is(err, lease.ErrAbsent):
-			return d, state, lock, nil
+			return d, lock, nil
 		case errors.As(err, &status) && status.Status == http.StatusNotFound:
 			sites = append(sites, d.client.Base())
 		default:
-			return nil, nil, nil, failed("the lock of %s cannot be read: %w; nothing was touched", key, err)
+			return nil, nil, failed("the lock of %s cannot be read: %w; nothing was touched", key, err)
 		}
 	}
-	return nil, nil, nil, fmt.Errorf("the issue %s does not exist at %s, or the Jira account may not see it; check the key and --input-driver", key, strings.Join(slices.Compact(sites), ", "))
+	return nil, nil, fmt.Errorf("the issue %s does not exist at %s, or the Jira account may not see it; check the key and --input-driver", key, strings.Join(slices.Compact(sites), ", "))
 }

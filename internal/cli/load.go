@@ -82,12 +82,12 @@ func (a *app) load(ctx context.Context, offline bool) (*loaded, problems) {
 	dir, name := filepath.Split(path)
 	root, err := os.OpenRoot(first(dir, "."))
 	if err != nil {
-		return nil, problems{{file: path, text: "the configuration cannot be read: " + plainPathError(err) + "; check out the repository before this step, or give the path with --config"}}
+		return nil, a.unreadable(err)
 	}
 	defer func() { _ = root.Close() }()
 	raw, err := readCapped(root, name)
 	if err != nil {
-		return nil, problems{{file: path, text: "the configuration cannot be read: " + plainPathError(err) + "; check out the repository before this step, or give the path with --config"}}
+		return nil, a.unreadable(err)
 	}
 	l := &loaded{}
 	l.validator, _ = event.NewValidator()
@@ -113,6 +113,11 @@ func (a *app) load(ctx context.Context, offline bool) (*loaded, problems) {
 		ps = append(ps, at)
 	}
 	return l, ps
+}
+
+// unreadable says that there is no configuration to be read.
+func (a *app) unreadable(err error) problems {
+	return problems{{file: a.configPath(), text: "the configuration cannot be read: " + plainPathError(err) + "; check out the repository before this step, or give the path with --config"}}
 }
 
 // parse reads the configuration. The environment overrides a Jira connection of

@@ -112,24 +112,23 @@ var (
 	lockProperty = regexp.MustCompile(`^fullsend\.poll\.[^.\s]+\.[^.\s]+\.lock$`)
 )
 
-// check refuses a handover that cannot be genuine before anything is asked.
-func (h handed) check(repo string) error {
+// check refuses a handover that cannot be genuine before anything is asked, and
+// returns the properties of its repository.
+func (h handed) check(repo string) (jira.Properties, error) {
+	var none jira.Properties
 	switch {
 	case h.LockDriver != jira.DriverType:
-		return fmt.Errorf("the lock's driver %q is not part of this version; only %s is", h.LockDriver, jira.DriverType)
+		return none, fmt.Errorf("the lock's driver %q is not part of this version; only %s is", h.LockDriver, jira.DriverType)
 	case !issueKey.MatchString(h.WorkItemKey):
-		return fmt.Errorf("the work item's key %q is no Jira issue key", h.WorkItemKey)
+		return none, fmt.Errorf("the work item's key %q is no Jira issue key", h.WorkItemKey)
 	case !lockProperty.MatchString(h.LockProperty):
-		return fmt.Errorf("the lock's property %q is none of this program's", h.LockProperty)
+		return none, fmt.Errorf("the lock's property %q is none of this program's", h.LockProperty)
 	}
 	props, err := jira.PropertiesFor(repo)
-	if err != nil {
-		return err
+	if err == nil && props.Lock != h.LockProperty {
+		err = fmt.Errorf("the lock's property %q belongs to another repository than %s", h.LockProperty, repo)
 	}
-	if props.Lock != h.LockProperty {
-		return fmt.Errorf("the lock's property %q belongs to another repository than %s", h.LockProperty, repo)
-	}
-	return nil
+	return props, err
 }
 
 // hold is a lock that was handed to this process, and the way to it.
@@ -159,10 +158,7 @@ func (a *app) reach(ctx context.Context, h handed) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.check(repo); err != nil {
-		return nil, err
-	}
-	props, err := jira.PropertiesFor(repo)
+	props, err := h.check(repo)
 	if err != nil {
 		return nil, err
 	}

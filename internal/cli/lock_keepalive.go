@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"slices"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"github.com/fullsend/poll-action/internal/config"
 	"github.com/fullsend/poll-action/internal/dispatch"
 	"github.com/fullsend/poll-action/internal/github"
-	"github.com/fullsend/poll-action/internal/httpx"
 	"github.com/fullsend/poll-action/internal/lease"
 )
 
@@ -268,19 +266,7 @@ func (a *app) jobs() (*jobs, error) {
 	if run.ID <= 0 {
 		return nil, errors.New("GITHUB_RUN_ID is not set, so that there are no jobs of a run to watch; use --until signal outside a workflow run")
 	}
-	api := first(a.Getenv("GITHUB_API_URL"), defaultAPIURL)
-	u, err := url.Parse(api)
-	if err != nil || u.Host == "" || u.Scheme != "https" && !loopback(u.Hostname()) {
-		return nil, errors.New("GITHUB_API_URL is no usable https address")
-	}
-	t, err := httpx.New(a.http(httpx.Options{
-		Origin: httpx.Origin(u), Secrets: []string{token}, Authorize: bearer(token),
-		Limiter: rate.NewLimiter(rate.Every(time.Minute), 1),
-	}))
-	if err != nil {
-		return nil, err
-	}
-	out, err := github.NewDispatcher(github.Options{APIURL: api, Repo: repo, Workflow: config.DefaultWorkflow, HTTP: t, Log: a.log})
+	out, _, err := a.dispatcher(config.GHA{Workflow: config.DefaultWorkflow}, repo, token, rate.NewLimiter(rate.Every(time.Minute), 1))
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ const (
 type driver struct {
 	conf   config.InputDriver
 	input  *jira.Input
+	state  *jira.State
 	client *jira.Client
 	out    *github.Dispatcher
 	output *httpx.Transport
@@ -176,7 +177,7 @@ func (a *app) driver(l *loaded, conf config.InputDriver, repo, token string) (*d
 		return nil, err
 	}
 	state := jira.NewState(client, props).Signed(a.signing(repo, conf.RefuseUnsigned))
-	out, transport, err := a.dispatcher(l.cfg.Poll.GHADispatch, repo, token)
+	out, transport, err := a.dispatcher(l.cfg.Poll.GHADispatch, repo, token, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +208,7 @@ func (a *app) driver(l *loaded, conf config.InputDriver, repo, token string) (*d
 		Core: a.core(l), Output: out, KillSwitch: l.cfg.KillSwitch, DryRun: a.set.dryRun,
 		N: conf.Lock.N, Grace: cleanUp, Now: a.Now, IntN: a.intN, NewID: uuid.NewString,
 	})
-	return &driver{conf: conf, input: input, client: client, out: out, output: transport, cycle: cycle}, nil
+	return &driver{conf: conf, input: input, state: state, client: client, out: out, output: transport, cycle: cycle}, nil
 }
 
 // rules translates how long locks keep others out.
@@ -216,13 +217,13 @@ func rules(c config.Lock) lease.Rules {
 }
 
 // dispatcher makes the gha-dispatch output with a transport of its own.
-func (a *app) dispatcher(conf config.GHA, repo, token string) (*github.Dispatcher, *httpx.Transport, error) {
+func (a *app) dispatcher(conf config.GHA, repo, token string, pace *rate.Limiter) (*github.Dispatcher, *httpx.Transport, error) {
 	api := first(a.Getenv("GITHUB_API_URL"), defaultAPIURL)
 	u, err := url.Parse(api)
 	if err != nil || u.Host == "" || u.Scheme != "https" && !loopback(u.Hostname()) {
 		return nil, nil, errors.New("GITHUB_API_URL is no usable https address")
 	}
-	t, err := httpx.New(a.http(httpx.Options{Origin: httpx.Origin(u), Secrets: []string{token}, Authorize: bearer(token)}))
+	t, err := httpx.New(a.http(httpx.Options{Origin: httpx.Origin(u), Secrets: []string{token}, Authorize: bearer(token), Limiter: pace}))
 	if err != nil {
 		return nil, nil, err
 	}

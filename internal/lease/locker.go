@@ -47,9 +47,10 @@ type HeldError struct {
 	Item   string
 	Holder Lock
 	Age    time.Duration
-	// Stale: by its age the lock would be free; Why says what keeps it.
-	Stale bool
-	Why   string
+	// Kept: by its age, or by what became of the runs that it names, the lock would
+	// be free; Why says what keeps it.
+	Kept bool
+	Why  string
 	// Adopted are runs that a dead poller had started under the lock without
 	// having written so; they stand in the lock now.
 	Adopted []Run
@@ -62,8 +63,8 @@ func (e *HeldError) Error() string {
 		run = fmt.Sprintf(", run %d", e.Holder.RunID)
 	}
 	why := ""
-	if e.Stale && e.Why != "" {
-		why = "; the lock is stale and kept: " + e.Why
+	if e.Kept && e.Why != "" {
+		why = "; the lock is kept: " + e.Why
 	}
 	return fmt.Sprintf("item %s is locked by %q (%s%s) since %s%s", e.Item, e.Holder.ID, e.Holder.Phase, run, e.Age.Round(time.Second), why)
 }
@@ -288,7 +289,7 @@ func (l *Locker) mayTakeOver(ctx context.Context, item string, raw []byte) ([]Ru
 	v := l.judge.Judge(ctx, []Lock{held})[0]
 	now := l.o.ServerNow()
 	if v.Held {
-		e := &HeldError{Item: item, Holder: held, Age: now.Sub(held.TS), Stale: !l.o.Fresh(held, now), Why: v.Why}
+		e := &HeldError{Item: item, Holder: held, Age: now.Sub(held.TS), Kept: !l.o.Fresh(held, now), Why: v.Why}
 		if v.Adopt {
 			if e.Adopted, err = l.adopt(ctx, item, held, v.Runs); err != nil {
 				return nil, err
@@ -302,10 +303,10 @@ func (l *Locker) mayTakeOver(ctx context.Context, item string, raw []byte) ([]Ru
 		// only. When nobody answers, the threshold decides.
 		s := l.o.Evidence.Search(ctx, held)
 		if s.Life == Unknown && s.Err != nil && l.o.Fresh(held, now) {
-			return nil, &HeldError{Item: item, Holder: held, Age: now.Sub(held.TS), Stale: true, Why: fmt.Sprintf("whether it has further runs could not be found out (%v)", s.Err)}
+			return nil, &HeldError{Item: item, Holder: held, Age: now.Sub(held.TS), Kept: true, Why: fmt.Sprintf("whether it has further runs could not be found out (%v)", s.Err)}
 		}
 		if s.Life == Alive && now.Sub(held.TS) < l.o.maxHold() {
-			e := &HeldError{Item: item, Holder: held, Age: now.Sub(held.TS), Stale: true, Why: working(s.Runs)}
+			e := &HeldError{Item: item, Holder: held, Age: now.Sub(held.TS), Kept: true, Why: working(s.Runs)}
 			if e.Adopted, err = l.adopt(ctx, item, held, s.Runs); err != nil {
 				return nil, err
 			}

@@ -774,7 +774,7 @@ func TestAFreshLockIsLeftAloneWhileNobodyKnowsWhetherItHasFurtherRuns(t *testing
 			w.knows["old"], w.found["old"] = lease.Standing{Life: lease.Over}, lease.Standing{Err: errBoom}
 			_, err := b.locker().Acquire(t.Context(), item)
 			var h *lease.HeldError
-			if errors.As(err, &h) != held || held && (!h.Stale || !strings.Contains(h.Error(), "boom")) || (b.stored(item).ID == "old") != held {
+			if errors.As(err, &h) != held || held && (!h.Kept || !strings.Contains(h.Error(), "boom")) || (b.stored(item).ID == "old") != held {
 				t.Errorf("%v old: got %v, stored %+v", age, err, b.stored(item))
 			}
 		})
@@ -912,7 +912,7 @@ func TestARunThatADeadPollerStartedIsAdopted(t *testing.T) {
 					if !errors.Is(err, tc.err) || lease.Contended(err) {
 						t.Errorf("got %v", err)
 					}
-				case !errors.As(err, &held) || !held.Stale || held.Holder.ID != "old" || held.Age != stale || !strings.Contains(held.Why, "run 7"):
+				case !errors.As(err, &held) || !held.Kept || held.Holder.ID != "old" || held.Age != stale || !strings.Contains(held.Why, "run 7"):
 					t.Errorf("got %v", err)
 				default:
 					if diff := cmp.Diff(tc.adopted, held.Adopted); diff != "" {
